@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 import onnx
 
-from labkit.quantize import prepared
+from labkit.quantize import prepared_for_quantizer
 
 
 def onnxruntime(path, dst, batches):
@@ -29,7 +29,7 @@ def onnxruntime(path, dst, batches):
         quantize_static,
     )
 
-    model = prepared(path)
+    model = prepared_for_quantizer(path)
     name = model.graph.input[0].name
 
     class Reader(CalibrationDataReader):

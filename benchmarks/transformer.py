@@ -115,7 +115,8 @@ class Work:
             tuple(text.padded(some[at : at + 16]).numpy() for at in range(0, 64, 16)), "paragraphs"
         )
         onnx.save(
-            quantize.outliers_apart(quantize.prepared(self.plain), seen), path.with_suffix(".fp32")
+            quantize.outliers_apart(quantize.prepared_for_quantizer(self.plain), seen),
+            path.with_suffix(".fp32"),
         )
         return quantize.dynamic(path.with_suffix(".fp32"), path, bits=8 if has_vnni() else 7)
 

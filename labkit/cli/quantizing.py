@@ -86,7 +86,7 @@ def quantize(
     from labkit.engines.misfit import depthwise
     from labkit.files import draft, require_other_file
     from labkit.quantize import Limit, quantize_file
-    from labkit.quantize.advice import ways_on
+    from labkit.quantize.advice import remedies_in_words
     from labkit.quantize.quantize_file import PRECISIONS
 
     require_known(precision, PRECISIONS, "precision")
@@ -149,7 +149,7 @@ def quantize(
                     path,
                     min_sqnr,
                     rejected=to.with_suffix(f".rejected{to.suffix}"),
-                    fix=ways_on(
+                    fix=remedies_in_words(
                         precision,
                         with_data=data is not None,
                         automatic=automatic,

@@ -21,10 +21,10 @@ WARMUP_SHARE = 0.3  # of the time budget
 class Plan:
     """Time budget and precision of a measurement.
 
-    seconds      time budget of the timed calls. It is exceeded only to take the six samples that
-                 the interval of a median needs
-    precision    stop early when half the 95 % interval, divided by the value, is at most this
-                 (after 0.3 s at least)
+    seconds      time budget of the timed calls. Only the six samples that the interval of a median
+                 needs may exceed it
+    precision    stop early when half the width of the 95 % interval, divided by the value, is at
+                 most this (after 0.3 s at least)
     min_samples  take at least this many samples, if the budget allows: p95 needs 130 of them, p99
                  needs 662
     max_samples  take at most this many samples
@@ -39,16 +39,18 @@ class Plan:
 
 
 def sample_until_precise(plan, clock, take_sample, *, relative_width, first_check, min_samples):
-    """Call `take_sample(0)`, `take_sample(1)`, ... until the results are precise enough or the
-    budget is spent.
+    """Take samples until the result is precise enough or the budget is spent. Returns their list.
 
+    `take_sample(0)`, `take_sample(1)`, ... are called in succession.
+
+    plan            the `Plan` with the budget and the precision
+    clock           the `Clock` that measures how much of the budget is spent
     take_sample     function (sample number) -> sample
-    relative_width  function (list of samples) -> half the width of their 95 % interval, divided by
-                    the value
+    relative_width  function (list of samples) -> the number that `plan.precision` bounds: half the
+                    width of their 95 % interval, for times divided by the median
     first_check     number of samples at which the width is computed for the first time
     min_samples     number of samples to take even when the budget is spent, up to twice the budget;
                     six samples are taken in any case
-    Returns the list of samples.
     """
     samples = []
     next_check = first_check
@@ -78,7 +80,7 @@ def sample_until_precise(plan, clock, take_sample, *, relative_width, first_chec
 
 @dataclass(frozen=True)
 class Clock:
-    """The time of a device. `latency` and `compare` take a `Clock` in place of the real machine.
+    """Clock and counters of a device. `latency` and `compare` accept a `Clock` as their `device`.
 
     device       name of the device in the rows
     now          function () -> seconds
@@ -142,8 +144,9 @@ def warm_up(clock, fn, calls, plan):
 
 
 def is_stable(samples):
-    """Return True if the medians of the last two windows of 5 calls differ by at most 5 %: the
-    warm-up rule.
+    """Return True if the last two windows of 5 calls have medians within 5 %: the warm-up rule.
+
+    samples  list of seconds per call; fewer than 10 are never stable
     """
     if len(samples) < 10:
         return False
@@ -153,9 +156,7 @@ def is_stable(samples):
 
 
 def group_size(call_s, min_sample_s):
-    """Return how many calls of `call_s` seconds make a sample of at least `min_sample_s`
-    seconds.
-    """
+    """Return how many calls of `call_s` seconds together last at least `min_sample_s` seconds."""
     call_s = max(float(call_s), 1e-9)  # a clock with coarse ticks may have measured 0
     return max(1, math.ceil(min_sample_s / call_s))
 
@@ -200,8 +201,11 @@ def as_calls(inputs):
 
 
 def provenance(clock):
-    """Return the fields of a row that say where it was measured: device, threads, machine,
-    commit and time.
+    """Return the fields of a ledger row that say where and when it was measured.
+
+    clock  the `Clock` that the row is measured with
+
+    The fields are device, threads, machine_key, commit and measured_utc.
     """
     fields = {
         "device": clock.device,

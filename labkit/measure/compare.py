@@ -32,48 +32,52 @@ def compare(
     plan: Plan | None = None,
     turns: str = "series",
 ) -> "Comparison":
-    """Time functions against the first of them. Returns a `Comparison` of ratios: above 1 is faster
-    than the first.
+    """Time functions, the arms, against the first of them. Returns a `Comparison` of ratios.
+
+    A ratio above 1 means that the arm is faster than the first arm.
 
     arms       {name: function}, called without arguments, or as fn(*input) over rotating `inputs`
     tolerance  largest difference of the outputs, relative to the largest value of the first arm's
                output
-    second_session  the first arm built a second time, where arms are sessions of an engine; it is
-                    the null arm then
+    inputs     list of inputs, each a tensor or a tuple of arguments, used in turn; None: no
+               arguments
+    second_session  the first arm built a second time, where arms are sessions of an engine; it then
+                    serves as the null arm (step 3)
     batch      leading dimension that every output must have; None: any
     device     a device, or a `Clock` to measure with
-    plan       `Plan(seconds=..., precision=...)`; the precision is that of the widest interval. The
-               11 rounds that a verdict needs may take up to twice the budget; the 6 rounds that an
-               interval needs are always timed
+    plan       `Plan(seconds=..., precision=...)`; the precision is half the width of the widest
+               interval of a ratio. The 11 rounds that a verdict needs may take up to twice the
+               budget; the 6 rounds that an interval needs are always timed
     turns      "series": how fast is an arm that runs alone? "calls": how fast is it where calls of
-               all arms alternate
+               all arms alternate?
     Raises     MeasureError: the arms do not do the same work
 
-    1. Check: every arm must give the same answers (`equality`). It is called twice without inputs,
-       four times with one or two inputs, six times with more. One input is also given in reverse
-       order, as a copy; inputs are never written to. If two calls return the same memory, that
-       output is overwritten, the arm is called once more, and the output is restored: an arm that
-       only returns a stored answer is found in this way.
+    1. Check: every arm must give the same answers (`equality`). An arm is called twice without
+       inputs, four times with one or two inputs, six times with more. A single input is also given
+       as a copy in reverse order; inputs are never written to. If two calls return the same memory,
+       that output is overwritten, the arm is called once more, and the output is restored: this
+       finds an arm that only returns a stored answer.
     2. Warm up every arm. None of these calls counts.
-    3. Time rounds: in each round every arm once, in random order, and the first arm a second time
-       (the null arm). By default an arm is called in a series, at least 8 times and for 20 ms, of
-       which the first calls do not count: they fetch what the arm before pushed out of the cache.
-       Series are shorter where the budget is, and single calls where it does not hold two calls of
-       each arm; the row's `turns` says so. A round gives one ratio for each arm, both of its times
-       taken under nearly the same conditions. The result is the median of these ratios and its
-       interval. The first calls of the series give a second ratio, `beside`: that of calls that
-       alternate.
-    4. Judge: the null arm shows which differences this machine finds where there is none. A ratio
-       counts as different only if its whole interval lies outside this floor.
+    3. Time rounds. In each round every arm is timed once, in random order, and the first arm a
+       second time (the null arm). By default an arm is called in a series, at least 8 times and for
+       20 ms. The first calls of a series do not count: they fetch what the arm before pushed out of
+       the cache. A small budget makes the series shorter; a budget that does not hold two calls of
+       each arm leaves single calls, and `turns` of the row is then "calls". A round gives one ratio
+       for each arm, from two times that were taken under nearly the same conditions. The result is
+       the median of these ratios and its interval. The first calls of the series give a second
+       ratio, the row's `beside`: that of calls that alternate.
+    4. Judge. The null arm shows which differences this machine measures between equal arms. They
+       form a band around 1, the noise floor. A ratio counts as different from 1 only if its whole
+       interval lies outside the band.
 
-    Two sessions of one file may differ, depending on where their weights lie in memory; and where
-    calls alternate, the first arm, called twice in a round, finds its weights in the cache more
-    often than the others. So give `second_session` where engines are compared.
+    Two sessions of one file may differ, depending on where their weights lie in memory. Where calls
+    alternate, the first arm is called twice in a round and so finds its weights in the cache more
+    often than the others. Give `second_session`, therefore, where engines are compared.
 
-    Waiting for a core is added to both times of a ratio and moves it towards 1. If only waiting
-    slowed the arms down, and this thread alone computed, the times of the thread's own clock are
-    used, which stands still while it waits. The row's `noise` says so; otherwise it says that the
-    true difference may be larger.
+    Waiting for a core is added to both times of a ratio and moves the ratio towards 1. The clock of
+    this thread stands still while the thread waits. Its times are used if waiting alone slowed the
+    arms down and no other thread of this process computed. The row's `noise` says so; otherwise
+    `noise` says that the true difference may be larger.
     """
     require_known(turns, TURNS, "order of turns")
     clock = clock_of(device)
@@ -114,7 +118,8 @@ def compare(
         "noise": timed.why,
     }
     beside_floor = floor_of(first[:, 0] / first[:, -1])
-    # a null arm of the same function finds its weights in the cache
+    # If the null arm is the same function as the first arm, a first call of one directly after the
+    # other is not timed. Where too few first calls are left, the floor of the series stands in.
     if not math.isfinite(beside_floor):
         beside_floor = shared_fields["floor"]
     rows = {}
@@ -127,10 +132,10 @@ def compare(
 
 
 def _beside_fields(baseline_s, arm_s, floor):
-    """Return the fields of a row about the first calls of the series; none where they were too few.
+    """Return the fields of a row about the first calls of the series; {} if there are too few.
 
-    baseline_s, arm_s  (rounds,) seconds of the first calls of the first arm and of this one
-    floor              the null arm's
+    baseline_s, arm_s  (rounds,) seconds of the first calls of the first arm and of this arm
+    floor              noise floor of the first calls, as `floor_of` returns it
     """
     interval = interval_of_ratios(baseline_s / arm_s)
     if not math.isfinite(interval.high - interval.low):
@@ -146,7 +151,7 @@ def _beside_fields(baseline_s, arm_s, floor):
 def _ratio_row(name, baseline_s, arm_s, fields):
     """Return the `rows.Ratio` of one arm.
 
-    baseline_s, arm_s  (rounds,) seconds per call of the first arm and of this one
+    baseline_s, arm_s  (rounds,) seconds per call of the first arm and of this arm
     fields             further fields of the row
     """
     ratios = baseline_s / arm_s

@@ -1,5 +1,6 @@
-"""How two outputs differ, in words: the first tensor that does, by how much, and the likely
-mistake.
+"""How two outputs differ, in words.
+
+The words name the first tensor that differs, by how much it does, and the likely mistake.
 """
 
 import itertools
@@ -16,6 +17,8 @@ def flatten(output):
     """Return {name: tensor} with a copy on the CPU of each array or number in a nested output.
 
     The names are those of messages: "the output", or "output 'logits'" where there are several.
+
+    Raises  MeasureError: the output is None, or holds something that is not a number
     """
     import torch
     from torch.utils._pytree import keystr, tree_flatten_with_path
@@ -46,7 +49,10 @@ def flatten(output):
 
 
 def difference_of(expected, actual, tolerance):
-    """Describe the first difference of two outputs of `flatten`; None if there is none."""
+    """Describe the first difference between two outputs that `flatten` returned; None without one.
+
+    tolerance  largest difference allowed, relative to the largest value of the tensor in `expected`
+    """
     if len(expected) != len(actual):
         return f"{len(actual)} outputs instead of {len(expected)}"
     names = dict(zip(actual, expected, strict=True))  # a tuple beside a dictionary: by position
@@ -62,9 +68,7 @@ def difference_of(expected, actual, tolerance):
 
 
 def _tensor_difference(expected, actual, tolerance):
-    """Describe how a tensor differs from the expected one, with the likely mistake; None if it
-    does not.
-    """
+    """Describe how a tensor differs from the expected one, with the likely mistake; else None."""
     expected_shape = tuple(expected.shape)
     shape = tuple(actual.shape)
     if expected_shape != shape:
@@ -103,9 +107,7 @@ def _tensor_difference(expected, actual, tolerance):
 
 
 def _is_transposed(expected, actual, tolerance):
-    """Return True where a tensor of another shape holds the expected numbers with its dimensions
-    in another order.
-    """
+    """Return True if `actual` holds the numbers of `expected` with its dimensions exchanged."""
     if sorted(expected.shape) != sorted(actual.shape) or expected.ndim > MAX_DIMENSIONS:
         return False
     orders = itertools.permutations(range(expected.ndim))
@@ -113,7 +115,7 @@ def _is_transposed(expected, actual, tolerance):
 
 
 def _as_doubles(tensor):
-    """Return a tensor of real numbers in double precision; a complex number becomes two."""
+    """Return a tensor in double precision, with a complex number as two real ones."""
     import torch
 
     if tensor.is_complex():
@@ -122,11 +124,10 @@ def _as_doubles(tensor):
 
 
 def _likely_mistake(expected, actual, tolerance):
-    """Name the usual mistake without which two tensors of one shape would agree; None if it is none
-    of them.
+    """Name the usual mistake that explains how two tensors of one shape differ; None if none does.
 
-    Tensors that agree as they are, up to this tolerance, differ by rounding, and no mistake
-    explains that.
+    Each mistake is undone in turn: the named one is that without which the tensors agree within
+    `tolerance`. Tensors that agree as they are differ by rounding only, which no mistake explains.
     """
     if close(expected, actual, tolerance):
         return None
@@ -150,16 +151,14 @@ def _likely_mistake(expected, actual, tolerance):
 
 
 def _largest(values):
-    """Return the largest finite absolute value; 1 for an empty tensor and for one of zeros."""
+    """Return the largest finite absolute value; 1 for a tensor that is empty or all zeros."""
     if not values.numel():
         return 1.0
     return float(values.abs().where(values.isfinite(), 0.0).amax()) or 1.0
 
 
 def close(expected, actual, tolerance=0.0):
-    """Return True if two tensors differ by at most this share of the largest value of
-    `expected`.
-    """
+    """Return True if no number differs by more than `tolerance` times the largest of `expected`."""
     if expected.shape != actual.shape:
         return False
     if (

@@ -1,5 +1,6 @@
-"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML); a reason
-where there is none.
+"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML).
+
+Where a machine has no counter that may be read, the result holds the reason instead.
 """
 
 import time
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 POWERCAP = Path("/sys/class/powercap")
-PACKAGES = "intel-rapl:[0-9]*"  # the folders of the processors; AMD's carry this name, too
+PACKAGES = "intel-rapl:[0-9]*"  # folders of the processors, those of AMD included
 NOT_READABLE = "only an administrator may read the processor's counter of energy on this machine"
 NO_COUNTER = (
     "this machine shows no counter of energy, as most virtual machines, containers "
@@ -27,10 +28,9 @@ NO_GPU_COUNTER = "the driver of this GPU shows no counter of energy"
 class Energy(NamedTuple):
     """Energy of one call.
 
-    joules   per call; None where it was not measured
-    counter  what counted: "RAPL" (whole processors, with whatever else they did) or "NVML" (the
-             whole GPU)
-    reason   why it was not measured
+    joules   joules per call; None where the energy was not measured
+    counter  "RAPL" (whole processors, with everything else that they did) or "NVML" (the whole GPU)
+    reason   why the energy was not measured; None where it was
     """
 
     joules: float | None
@@ -39,11 +39,12 @@ class Energy(NamedTuple):
 
 
 def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" = None) -> Energy:
-    """Return the `Energy` of one call of `fn`: calls are made for so many seconds, between two
-    readings of the counter.
+    """Return the `Energy` of one call of `fn`: the mean of calls that go on for `seconds` seconds.
 
-    The counter sees the whole processor or GPU, so other programs are counted in, and what it takes
-    when idle.
+    device  device whose counter is read; None: the processor
+
+    The counter is read before and after the calls. It sees the whole processor or GPU: the energy
+    of other programs, and what the chip takes when idle, is included.
     """
     clock = clock_of(device)
     on_cpu = device is None or device.type == "cpu"
@@ -65,18 +66,22 @@ def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" 
 
 
 def _spent(before, after):
-    """Return the joules between two readings, each {counter: (microjoules, largest reading)}."""
+    """Return the joules between two readings, each {counter: (microjoules, largest reading)}.
+
+    A counter that shows less than before has reached its largest reading and begun again at 0.
+    """
     microjoules = 0
     for name, (start, largest) in before.items():
         difference = after[name][0] - start
-        # it began again at 0
+        # below 0: the counter began again at 0
         microjoules += difference if difference >= 0 else difference + largest
     return microjoules / 1e6
 
 
 def _processor_counter():
-    """Return (function that reads all processors, "RAPL", None), or (None, None, why there is
-    none).
+    """Return (function that reads all processors, "RAPL", None), or (None, None, reason).
+
+    The reason says why this machine has no counter that can be read.
     """
     folders = sorted(folder for folder in POWERCAP.glob(PACKAGES) if folder.name.count(":") == 1)
     if not folders:
@@ -105,7 +110,10 @@ def _number(folder, name):
 
 
 def _gpu_counter(device):
-    """Return (function that reads the GPU, "NVML", None), or (None, None, why there is none)."""
+    """Return (function that reads the GPU, "NVML", None), or (None, None, reason).
+
+    The reason says why this GPU has no counter that can be read.
+    """
     import pynvml
 
     from labkit.device import uuid

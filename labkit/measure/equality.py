@@ -1,15 +1,17 @@
-"""Do functions do the same work? Checked before they are timed, so that nothing unequal is
-compared.
+"""Do functions do the same work? The check runs before they are timed.
 
-Each arm is called twice on each of the first three inputs. If there is one input, the arms are also
-called on a copy of it in reverse order. Refused are: another batch size, shape or dtype; NaN in
-other places; values that differ by more than the tolerance; answers that change from call to call
-(dropout left on); answers that were stored instead of computed. An arm that writes to its input is
-refused, too: the arms share their inputs, so the next one would work on other numbers.
+Each function (an arm) is called twice on each of the first three inputs. If there is one input,
+the arms are also called on a copy of it in reverse order. An arm is refused for:
 
-The check itself never writes to an input. An output is written to in one case: if two calls return
-the same memory, it is overwritten before a third call and restored after it. This tells a stored
-answer from one that is computed into the same memory in every call.
+- another batch size, shape or dtype than that of the first arm;
+- NaN in other places, or values that differ by more than the tolerance;
+- answers that change from call to call (dropout left on);
+- answers that were stored instead of computed;
+- writing to its input: the arms share their inputs, so the next arm would work on other numbers.
+
+The check itself never writes to an input. It writes to an output in one case: if two calls return
+the same memory, the output is overwritten before a third call and restored after it. This
+distinguishes a stored answer from one that is computed into the same memory in every call.
 
 `torch.testing.assert_close` compares two outputs that exist already. It finds neither stored
 answers nor those that change from call to call, and its messages do not name the likely mistake
@@ -33,7 +35,7 @@ def check_same_work(
 ):
     """Raise a MeasureError that names the difference unless all arms do the same work.
 
-    arms       {name: function}; the others are compared with the first
+    arms       {name: function}; all are compared with the first
     calls      list of argument tuples, of which the first three are used
     tolerance  largest difference allowed, relative to the largest absolute value of the first arm's
                output
@@ -74,8 +76,8 @@ def check_same_work(
         for name in arms:
             difference = difference_of(outputs[first], outputs[name], tolerance)
             if difference and previous_outputs:
-                # The arms agreed on the first input. One that answers the same to both inputs is
-                # the wrong one.
+                # The arms agreed on the first input. An arm that answers the same to both inputs
+                # is the wrong one.
                 first_is_stale = not difference_of(
                     previous_outputs[first], outputs[first], tolerance
                 )
@@ -93,9 +95,7 @@ def check_same_work(
 
 
 def _bound_arguments(fn):
-    """Return the positional arguments that are bound to a function by `functools.partial`, of
-    each level.
-    """
+    """Return the argument tuples that `functools.partial` bound to a function, one per level."""
     bound = []
     while isinstance(fn, functools.partial):
         bound.append(fn.args)
@@ -113,8 +113,10 @@ def _refusal(name, reference, difference):
 
 
 def _choose_calls(calls):
-    """Return the argument tuples that every arm is called with: the first three, or one and its
-    reverse.
+    """Return the argument tuples that every arm is called with.
+
+    These are the first three of `calls`. A single tuple that holds arrays gets a second one beside
+    it, with all arrays in reverse order.
     """
     import torch
 
@@ -140,6 +142,7 @@ def _choose_calls(calls):
 def _steady_output(name, fn, arguments, tolerance, run):
     """Call `fn` twice and return its output, flattened by `flatten`.
 
+    run     function (fn, arguments) -> output that makes the call
     Raises  MeasureError: the two outputs differ, or the second one was not computed
     """
     output = run(fn, arguments)
@@ -168,9 +171,7 @@ def _steady_output(name, fn, arguments, tolerance, run):
 
 
 def _check_overwrites(name, output, call):
-    """Raise a MeasureError unless `call` writes its answer into the memory of the tensor
-    `output` again.
-    """
+    """Raise a MeasureError unless `call` writes its answer into the memory of `output` again."""
     import torch
 
     # Fill the memory with values that the function cannot have computed: NaN, or 0 and 1 exchanged
@@ -189,7 +190,7 @@ def _check_overwrites(name, output, call):
         with torch.inference_mode():
             output.copy_(correct)
 
-    # A function that computes has replaced them; one that returns a stored answer hands them out.
+    # A function that computes has replaced the wrong values; a stored answer still holds them.
     wrong_returned = any(close(wrong.cpu(), tensor) for tensor in tensors.values())
     if wrong_returned and not close(correct, wrong):
         raise MeasureError(
@@ -201,9 +202,7 @@ def _check_overwrites(name, output, call):
 
 
 def _writable_tensors(values):
-    """Return the contiguous tensors and arrays of a nested value, as tensors that share their
-    memory.
-    """
+    """Return the contiguous tensors and arrays in nested values, as tensors on the same memory."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -211,7 +210,7 @@ def _writable_tensors(values):
     for value in tree_leaves(values):
         if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
             value = torch.from_numpy(value)
-        # a sparse one has no such memory
+        # a sparse tensor has no memory of this kind
         strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
         if strided and value.is_contiguous() and value.numel():
             tensors.append(value.detach())

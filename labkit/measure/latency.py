@@ -49,9 +49,9 @@ def latency(
 
     The first call (cold start) is reported apart. Warm-up ends when the medians of two successive
     windows of 5 calls agree within 5 %, or after 30 % of the budget (then `warm` is False). After
-    it, calls are timed until the 95 % interval of the median is as narrow as the plan asks, or the
-    budget is spent; at least six calls are timed. p95 and p99 are None, with a reason, below 130
-    and 662 samples.
+    the warm-up, calls are timed until the 95 % interval of the median is as narrow as the plan
+    asks, or the budget is spent; at least six calls are timed. p95 is None below 130 samples and
+    p99 below 662; `tail_reason` then says why.
     """
     clock = clock_of(device)
     plan = plan or Plan()
@@ -99,8 +99,8 @@ def times_as_long(slow: Latency, fast: Latency, *, items: bool = False) -> Inter
 
     items  True compares the time of one item, False the time of one call
 
-    The interval follows from the ends of the two intervals, so it is a wide one. For a difference
-    of a few percent use `compare`.
+    The interval spans from the smallest to the largest quotient that the two intervals allow, so it
+    is wide. For a difference of a few percent use `compare`.
     """
     samples = min(len(slow.samples_ms), len(fast.samples_ms))
     if samples >= MIN_SAMPLES_OF_MEDIAN:

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 
 
 def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1) -> Memory:
-    """Memory of one call of `fn`: a `rows.Memory`.
+    """Measure the memory of one call of `fn`. Returns a `rows.Memory`.
 
-    peak_bytes    GPU: most bytes its allocator held, with what was there before
-    tensor_bytes  most bytes of tensors made by the call that were alive at once; without scratch
-                  space in operators
-    saved_bytes   most bytes autograd kept at once for the backward pass; each storage once,
-                  parameters not
+    device  where `fn` computes, or a `Clock`; None: the best device here
+    batch   number of items that a call works on
+
+    peak_bytes of the row is the most bytes that the allocator of a GPU held, those held before the
+    call included; None on a CPU. tensor_bytes is the most bytes of tensors made by the call that
+    were alive at once, without the scratch space inside operators. saved_bytes is what
+    `saved_for_backward` returns. `fn` is called four times.
     """
     clock = clock_of(device)
-    fn()  # what is made once and kept is not the call's
+    fn()  # what a first call makes and keeps does not count
     clock.synchronize()
-    # garbage counts there; to look for it takes up to half a second
+    # A GPU's allocator counts garbage as well. Collecting it takes up to half a second.
     if clock.peak_bytes() is not None:
         gc.collect()
     clock.reset_peak()
@@ -46,10 +48,8 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
 def saved_for_backward(fn: Callable, *args: Any) -> int:
     """Return the most bytes that autograd keeps at once for the backward pass of `fn(*args)`.
 
-    Each storage counts once, parameters do not count.
-
-    What an operator saves whose result leads nowhere (into a comparison, say) is freed with that
-    result.
+    Each storage counts once; parameters do not count. If the result of an operator takes no part in
+    the output (a comparison, say), what that operator saved is freed together with its result.
     """
     import torch
 
@@ -59,7 +59,7 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
         def saved():
             return tensor
 
-        # only `_base` tells of which tensor another one is a view
+        # only `_base` names the tensor that another tensor is a view of
         owner = tensor if tensor._base is None else tensor._base
         # a parameter, or a view of one, exists anyway
         if not (owner.is_leaf and owner.requires_grad):
@@ -73,7 +73,7 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
 
 
 class _Tally:
-    """Bytes of the storages that are held now, and at most."""
+    """Count the bytes of storages: those held now (`now`), and the most at once (`peak`)."""
 
     def __init__(self):
         self.now = 0
@@ -81,7 +81,10 @@ class _Tally:
         self.holders = Counter()  # by the address of a storage
 
     def hold(self, storage, holder):
-        """Count a storage, once, as long as the holder lives."""
+        """Count the bytes of a storage as long as the object `holder` lives.
+
+        A storage with several holders counts once, until the last of them is gone.
+        """
         address = storage.data_ptr()
         size = storage.nbytes()
         if not self.holders[address]:
@@ -97,8 +100,9 @@ class _Tally:
 
 
 def _tensor_bytes(fn):
-    """Return the most bytes at once of the storages that operators make in `fn()`, each as long
-    as it lives.
+    """Return the most bytes at once of the storages that the operators of `fn()` make.
+
+    Each storage counts from the operator that makes it until it is freed.
     """
     import torch
 

@@ -1,6 +1,4 @@
-"""Multiply-adds: how much a network's layers multiply and add for one input, the same on every
-machine.
-"""
+"""Multiply-adds of a network for one input: a count, the same on every machine."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +7,13 @@ if TYPE_CHECKING:
 
 
 def multiply_adds(model: "nn.Module", example: Any) -> int:
-    """Count the multiply-adds of one call in its convolutions and matrix products, by torch's own
-    counter.
+    """Count the multiply-adds of one call, in convolutions and matrix products. Returns an int.
 
-    model    a torch module; put back into the mode it was in
-    example  a batch of inputs; with one image, the count per image
-    returns  int; norms, activations, biases and pools are not counted
+    model    a torch module; it runs in eval mode, and its mode is restored
+    example  a batch of inputs; a batch of one image gives the count per image
+
+    The count is half of what torch's FlopCounterMode finds. Norms, activations, biases and pools
+    are not counted.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode

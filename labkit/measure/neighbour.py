@@ -1,6 +1,4 @@
-"""What disturbs or deceives a stopwatch, made on purpose: a noisy neighbour, and a device with a
-queue.
-"""
+"""Two disturbances of a stopwatch, made on purpose: a noisy neighbour, a device with a queue."""
 
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from labkit.errors import require_known
 if TYPE_CHECKING:
     import torch
 
-# Of a neighbour that wakes up now and then.
+# A neighbour that wakes up now and then.
 SLEEP_S = 10e-3
 WORK_S = 4e-3
 NOW_AND_THEN = f"""
@@ -37,8 +35,9 @@ def neighbour(kind: str = "thread", *, count: int | None = None) -> Iterator[Non
     """Run neighbours while the block runs, and stop them after it.
 
     kind   "thread": a thread of this program that sleeps 10 ms and computes 4 ms, again and again;
-           "program": the same as a program of its own; "busy programs": programs that never sleep
-    count  number of them; None: one, and two for each core where they are busy programs
+           "program": a separate program that does the same; "busy programs": programs that never
+           sleep
+    count  number of neighbours; None: one, or two per core for "busy programs"
     """
     require_known(kind, KINDS, "neighbour")
     if count is None:
@@ -76,7 +75,7 @@ def _program(kind):
     source = ALWAYS if kind == "busy programs" else NOW_AND_THEN
     program = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
     try:
-        program.stdout.readline()  # it runs
+        program.stdout.readline()  # returns once the program runs
         yield
     finally:
         with suppress(ProcessLookupError):
@@ -85,11 +84,11 @@ def _program(kind):
 
 
 def queued(call: Callable, device: "torch.device") -> tuple[Callable, Callable]:
-    """Return (put_in, wait): `put_in(...)` puts `call(...)` into a queue, `wait()` returns when the
-    queue is empty.
+    """Return (put_in, wait) for a queue of calls that a device works through.
 
-    A GPU has such a queue. On a CPU, where a call returns when its work is done, a thread plays the
-    GPU.
+    `put_in(...)` puts `call(...)` into the queue and returns at once. `wait()` returns when the
+    queue is empty. A GPU has such a queue. On a CPU, where a call returns when its work is done, a
+    thread plays the GPU.
     """
     if supports_events(device):
         return call, waiter(device)

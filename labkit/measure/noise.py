@@ -1,7 +1,8 @@
-"""Was the machine quiet? Reads the load counters and judges the samples.
+"""Was the machine quiet? Read the load counters and judge the samples.
 
-Looks at the load of other processes and of other virtual machines, at the time that the measuring
-thread waited for a core, at throttling of CPU and GPU, and at the spread and drift of the samples.
+The judgement looks at the load of other processes and of other virtual machines, at the time that
+the measuring thread waited for a core, at throttling of CPU and GPU, and at the spread and drift
+of the samples.
 """
 
 import functools
@@ -22,7 +23,7 @@ MAX_OTHER_LOAD = 0.10  # share of the cores' time that other processes used
 MAX_STOLEN = 0.05  # share of the cores' time that the hypervisor gave to other machines
 MAX_WAITED = 0.05  # share of the time that the measuring thread was ready to run and had no core
 MAX_STOPPED = 0.05  # share of a quota's periods in which this process had used it up
-# of the thread's computing: what it slept, and what other threads of this process computed
+# share of the time that the thread computed: its sleep, or what other threads of the process did
 MAX_UNEXPLAINED = 0.05
 MAX_SPREAD = 0.25  # interquartile range over the median
 MAX_DRIFT = 0.10  # median of the last third against that of the first third
@@ -36,14 +37,15 @@ THROTTLE_REASONS = {  # bits of NVML's clock event reasons that make a measureme
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
-# of psutil; "guest" is included in "user"
+# names of psutil; "guest" is included in "user"
 BUSY_STATES = ("user", "nice", "system", "irq", "softirq")
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of the machine at one moment: seconds since some start, NaN where the system has
-    no such counter.
+    """Counters of the machine at one moment; times are seconds since some start.
+
+    A counter that the system does not have is NaN.
     """
 
     wall: float
@@ -61,11 +63,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a window.
+    """What disturbed a measurement between two readings of the counters.
 
     noisy    True if there is any reason for doubt
-    why      all reasons, joined by "; "; None for a quiet window
-    alone    True if no thread of this process but the measuring one worked, and it never slept
+    why      all reasons, joined by "; "; None for a quiet measurement
+    alone    True if the measuring thread never slept and no other thread of this process worked
     diluted  True if waiting made the calls longer, which moves ratios of their times towards 1
     """
 
@@ -111,11 +113,10 @@ def read_usage(device=None):
 
 
 def other_threads_s():
-    """Return the seconds that the other threads of this process have computed; 0 where it is not
-    Linux.
+    """Return the seconds that the other threads of this process have computed; 0 outside Linux.
 
-    Exact while they sleep. The clock of a process is no substitute: where computing time is
-    limited, that clock goes in steps of some milliseconds.
+    The number is exact while those threads sleep. The clock of a process is no substitute: where
+    computing time is limited, that clock goes in steps of some milliseconds.
     """
     this_thread = threading.get_native_id()
     seconds = 0.0
@@ -127,8 +128,9 @@ def other_threads_s():
 
 
 def _ready_without_core_s():
-    """Return the seconds for which this thread was ready to run, without a core; NaN where Linux
-    has no counter.
+    """Return the seconds for which this thread was ready to run and had no core.
+
+    NaN where the system has no such counter, as outside Linux.
     """
     with suppress(OSError, IndexError, ValueError):
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
@@ -149,7 +151,7 @@ def gpu_handle(uuid):
 
 
 def _gpu_state(uuid):
-    """Return the fields of `Usage` for a GPU, as far as the driver knows them."""
+    """Return the fields of `Usage` for a GPU that the driver can read: {name: value}."""
     import pynvml
 
     handle = gpu_handle(uuid)
@@ -181,8 +183,9 @@ def _cpu_throttles():
 
 
 def _share_stopped(before, after):
-    """Return the share of the periods between two readings of a quota in which it was used up; 0
-    without one.
+    """Return in which share of its periods a quota was used up between two readings, 0 to 1.
+
+    before, after  `devices.Quota`, or None without a quota, which gives 0
     """
     if before is None or after is None or after.periods <= before.periods:
         return 0.0
@@ -190,16 +193,18 @@ def _share_stopped(before, after):
 
 
 def noise_of(before, after, samples):
-    """Judge the window between two `Usage` readings, in which `samples` (seconds) were taken.
+    """Judge a measurement from the counters before and after it, and from its samples.
 
+    before, after  `Usage` readings
+    samples        times in seconds that were taken between the readings
     Returns a `Noise`.
     """
     wall = after.wall - before.wall
     if wall < MIN_WINDOW_S:
         wall = math.nan
 
-    # Shares of the time of one core, then of all cores. A missing counter is NaN, and so is what
-    # follows from it.
+    # Shares of the time of one core, then of all cores. A missing counter is NaN, and so is every
+    # share that is computed from it.
     busy = (after.busy - before.busy) / wall
     process = (after.process - before.process) / wall
     waited = (after.waited - before.waited) / wall
@@ -238,9 +243,9 @@ def noise_of(before, after, samples):
         if abs(sample_drift) > MAX_DRIFT:
             reasons.append(f"the last third took {100 * sample_drift:+.0f} % against the first")
 
-    # Waiting can be subtracted only if the thread did nothing but compute and wait. What it slept
-    # is measured by what it computed: on a busy machine, where it waits most of the time, a short
-    # sleep is as much as the work itself.
+    # Waiting can be subtracted only if the thread did nothing but compute and wait. Its sleep is
+    # compared with the time that it computed, not with the whole time: on a busy machine, where it
+    # waits most of the time, a short sleep lasts as long as the work itself.
     other_threads_idle = process - computed <= MAX_UNEXPLAINED * computed
     never_slept = abs(1 - computed - waited) <= MAX_UNEXPLAINED * computed
     alone = other_threads_idle and never_slept
@@ -249,8 +254,9 @@ def noise_of(before, after, samples):
 
 
 def spread(samples):
-    """Return the interquartile range over the median: 0 for a constant series; a few spikes do
-    not change it.
+    """Return the interquartile range divided by the median; 0 for a constant series.
+
+    A few spikes do not change the result.
     """
     first_quartile, median, third_quartile = np.quantile(samples, [0.25, 0.5, 0.75])
     if median <= 0:
@@ -259,8 +265,9 @@ def spread(samples):
 
 
 def drift(samples):
-    """Return the median of the last third over the median of the first third, minus 1; for 3
-    samples or more.
+    """Return the median of the last third divided by that of the first third, minus 1.
+
+    samples  at least 3
     """
     third = len(samples) // 3
     return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)

@@ -1,7 +1,7 @@
-"""Where does the time go? Operators and kernels by torch.profiler.
+"""Where does the time go? torch.profiler's times of operators and kernels.
 
-Profiling slows the program down: use it to find what to change, and `labkit.measure` to say by how
-much.
+Profiling slows the program down. Use the profile to find what to change, and `labkit.measure` to
+say by how much the change helped.
 """
 
 import os
@@ -13,8 +13,11 @@ from labkit.measure.clock import clock_of
 
 
 def profile(fn: Callable, *, calls: int = 3) -> "Profile":
-    """Run `fn` under torch.profiler, after one call to warm up: a `Profile`."""
-    # its library writes notes of its own to standard error
+    """Run `fn` under torch.profiler, after one call to warm up. Returns a `Profile`.
+
+    calls  number of profiled calls
+    """
+    # the profiler's library writes notes to standard error
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     import torch
 
@@ -32,18 +35,19 @@ class Profile(NamedTuple):
     calls: int
 
     def operators(self, top=15):
-        """Return a DataFrame of the operators that took longest themselves, per call; times in ms.
+        """Return a DataFrame of the `top` operators that took longest by themselves, per call.
+
+        calls      number of times that the operator ran
+        self_ms    time in the operator, without the operators that it calls: on the device if
+                   kernels ran there, else on the CPU
+        total_ms   time with the operators that it calls
 
         A kernel that no operator started, as in a CUDA graph, is in no row.
-
-        self_ms    in the operator, without those it calls: of the device when kernels ran there,
-                   else of the CPU
-        total_ms   with those it calls
         """
         import pandas as pd
 
         events = self.profiler.key_averages()
-        # a kernel's time is its operator's
+        # an event of the CPU is an operator; its device time includes its kernels
         called = [event for event in events if event.device_type.name == "CPU"]
         kind = "cpu" if len(called) == len(events) else "device"
         rows = []
@@ -57,6 +61,6 @@ class Profile(NamedTuple):
         return frame.sort_values("self_ms", ascending=False, ignore_index=True).head(top)
 
     def save_trace(self, path):
-        """Write a trace file; open it at ui.perfetto.dev or in chrome://tracing."""
+        """Write a trace file to `path`, to be opened at ui.perfetto.dev or in chrome://tracing."""
         with atomic(path) as temporary:
             self.profiler.export_chrome_trace(str(temporary))

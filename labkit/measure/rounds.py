@@ -1,10 +1,11 @@
 """Rounds of timed calls: in each round every arm is timed once, in random order.
 
-A call finds the cache as the call before it left it. In a *series*, an arm is called many times in
-succession, and its first calls, which find the weights of another arm in the cache, do not count:
-this is the time of an arm that runs alone. Where single *calls* alternate, every call has to fetch
-its weights anew, which costs a small network as many milliseconds as a large one, and moves the
-ratio of their times towards 1. A null arm cannot see this: it pays as well.
+An arm is one of the functions that are compared. A call finds the cache as the call before left
+it. In a *series*, an arm is called many times in succession. Its first calls find the weights of
+another arm in the cache and do not count, so a series gives the time of an arm that runs alone.
+Where single *calls* alternate, every call has to fetch its weights anew. This costs a small
+network as many milliseconds as a large one, and moves the ratio of their times towards 1. A null
+arm (the first arm once more) cannot show this, because it pays as well.
 """
 
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from labkit.measure.stats import MIN_SAMPLES_TO_DECIDE, bootstrap_median
 TURNS = ("series", "calls")
 MIN_SAMPLE_S = 100e-6  # shorter calls are timed in groups of this length
 MIN_FIRST_CALL_S = 20e-6  # a single call that is shorter cannot be timed
-SERIES_S = 20e-3  # the timed part of a series takes at least as long,
-SERIES_SAMPLES = 8  # and has at least so many samples
-COLD_S = 5e-3  # not counted before it: at 10 GB/s, 50 MB of weights are fetched in this time
-COLD_SAMPLES = 2
+SERIES_S = 20e-3  # least length of the timed part of a series
+SERIES_SAMPLES = 8  # least number of timed samples in a series
+COLD_S = 5e-3  # least time not counted before: enough to fetch 50 MB of weights at 10 GB/s
+COLD_SAMPLES = 2  # least number of samples not counted
 # rounds before the intervals are first computed
 FIRST_CHECK = {"series": MIN_SAMPLES_TO_DECIDE, "calls": 31}
 
@@ -30,7 +31,7 @@ class Series:
     """How an arm is timed in a round.
 
     cold   number of samples that are not counted, the first call among them; 0: single calls
-    timed  number of samples that are; the median of them is the time of the series
+    timed  number of samples that are counted; their median is the time of the series
     calls  number of calls in each sample
     """
 
@@ -47,8 +48,8 @@ class RoundTimes:
     thread        by the clock of this thread, which stands still while the thread waits; 0 without
                   such a clock
     wall_first    of the first call of each series, which found another arm's weights in the cache;
-                  NaN if the call before it was of the same function, if calls are too short for it,
-                  and where no series were timed
+                  NaN if the call before was of the same function, if the call is too short to be
+                  timed alone, and where no series were timed
     thread_first  the same by the clock of this thread
     """
 
@@ -59,7 +60,11 @@ class RoundTimes:
 
 
 def warm_up_arms(clock, functions, calls, plan):
-    """Call every arm until its time is stable. Returns (arms,) seconds per call."""
+    """Call every arm until its time is stable. Returns (arms,) seconds per call.
+
+    calls  list of argument tuples, used in rotation
+    plan   its budget is divided equally among the arms
+    """
     warm_up_plan = Plan(seconds=plan.seconds / len(functions))
     seconds = []
     for fn in functions:
@@ -79,8 +84,8 @@ def plan_series(call_s, plan, turns):
     turns   one of `TURNS`
 
     The rounds that a verdict needs have to fit into the time budget, so the series become shorter
-    where calls are slow. Where not even two calls of each arm fit in, in twice the budget, single
-    calls are timed.
+    where calls are slow. If twice the budget does not hold two calls of each arm in every round,
+    single calls are timed.
     """
     calls = group_size(min(call_s), MIN_SAMPLE_S)
     single_calls = [Series(cold=0, timed=1, calls=calls) for _ in call_s]
@@ -107,14 +112,14 @@ def plan_series(call_s, plan, turns):
 
 
 def turns_of(series):
-    """Return "series", or "calls" if these are single calls."""
+    """Return "series" if the list of `Series` holds real series, or "calls" for single calls."""
     if series[0].cold:
         return "series"
     return "calls"
 
 
 def _round_seconds(series, call_s):
-    """Return how long a round of these series takes."""
+    """Return how many seconds a round takes in which each arm is timed by its `Series`."""
     total = 0.0
     for arm, seconds in zip(series, call_s, strict=True):
         total += (arm.cold + arm.timed) * arm.calls * seconds
@@ -122,10 +127,13 @@ def _round_seconds(series, call_s):
 
 
 def time_rounds(clock, functions, calls, *, plan, series):
-    """Time rounds of all arms, each in random order, until the widest interval is narrow enough: a
-    `RoundTimes`.
+    """Time rounds of all arms until the widest interval is narrow enough. Returns `RoundTimes`.
 
-    series  one `Series` for each arm, as `plan_series` returned them
+    The order of the arms is drawn anew for each round.
+
+    functions  one for each arm
+    calls      list of argument tuples; a round uses one of them, in rotation
+    series     one `Series` for each arm, as `plan_series` returned them
     """
     rng = np.random.default_rng(plan.seed)
     previous = None  # the function that was called last
@@ -156,7 +164,8 @@ def time_rounds(clock, functions, calls, *, plan, series):
 def _time_series(clock, fn, arguments, series):
     """Time one series of an arm.
 
-    Returns the seconds per call (wall, thread, wall of the first call, its thread).
+    Returns four numbers of seconds per call: by the clock and by the clock of this thread, both for
+    the series and then both for its first call. The first call has NaN if it was not timed.
     """
     first = (np.nan, np.nan)
     if series.cold:
@@ -171,7 +180,7 @@ def _time_series(clock, fn, arguments, series):
 
 
 def _time_sample(clock, fn, arguments, calls):
-    """Return the (wall, thread) seconds per call of one sample."""
+    """Time a sample of `calls` calls. Returns its (wall, thread) seconds per call."""
     thread_clock = clock.computed or (lambda: 0.0)
     thread_start = thread_clock()
     seconds, _ = clock.time(fn, arguments, calls=calls)
@@ -179,7 +188,7 @@ def _time_sample(clock, fn, arguments, calls):
 
 
 def _widest_interval(rounds):
-    """Return half the width of the widest interval of the arms' ratios."""
+    """Return half the width of the widest of the intervals of the arms' ratios."""
     times = np.stack(rounds)[:, 0]  # (rounds, arms), by the clock
     half_widths = []
     for arm in range(1, times.shape[1]):

@@ -1,7 +1,7 @@
-"""A machine that is made of numbers: it shows in milliseconds what a real one does in minutes.
+"""A simulated machine: it shows in milliseconds what a real machine shows in minutes.
 
-Its true speeds are known, so a way of measuring can be checked against the truth; and its device
-works through a queue, so that "you forgot to synchronise" can be seen without a GPU.
+Its true speeds are known, so a method of measuring can be checked against the truth. Its device can
+work through a queue, so that a forgotten synchronisation can be seen without a GPU.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -11,19 +11,19 @@ import numpy as np
 from labkit.measure.clock import Clock
 from labkit.measure.noise import Usage
 
-WAIT_S = 1e-3
+WAIT_S = 1e-3  # mean wait for a core at full load
 
 
 @dataclass
 class SimulatedMachine:
-    """A clock that only moves when work is done on it.
+    """A machine whose clock moves only when work is done on it.
 
-    jitter    relative standard deviation of each call
+    jitter    relative standard deviation of the time of each call
     drift     relative slow-down per second, as of a chip getting hot
     spikes    chance that a call is interrupted, which makes it 2 to 10 times longer
-    slow      chance a call that the machine changes between its full clock and 70 % of it
-    load      share of the cores other processes use, 0 to 1: calls wait for their turn, on average
-              load times 1 ms
+    slow      chance per call that the machine changes between its full clock and 70 % of it
+    load      share of the cores that other processes use, 0 to 1: a call waits for its turn, on
+              average load times 1 ms
     launch    seconds to put a call into the queue; None: the calling thread does the work itself
     """
 
@@ -39,14 +39,14 @@ class SimulatedMachine:
     def __post_init__(self):
         self.random = np.random.default_rng(self.seed)
         self.time = 0.0  # seconds
-        self.waited = 0.0  # seconds of it, because of the load
+        self.waited = 0.0  # seconds of `time` spent waiting, because of the load
         self.idle_at = 0.0  # when the queue will be empty
         self.at_full_clock = True
-        self.in_cache = None  # whose data the last call left there
+        self.in_cache = None  # the function whose data fill the cache
 
     @property
     def clock(self):
-        """Give this as `device=` to `latency` or `compare`."""
+        """The `Clock` of this machine: the `device` of `latency` or `compare`."""
         return Clock(
             "simulated", self.now, self.synchronize, computed=self.computed, usage=self.usage
         )
@@ -61,18 +61,19 @@ class SimulatedMachine:
         return self.time - self.waited
 
     def work(self, seconds, answer=0.0, *, cold=0.0):
-        """Return a function that takes `seconds` on this machine, and what the machine adds, and
-        returns `answer`.
+        """Return a function whose call takes time on this machine and returns `answer`.
 
-        cold  seconds more for a call after one of another function, whose data are in the cache
+        seconds  time of the call, before the machine adds its jitter, waiting and the like
+        cold     seconds more for a call that follows a call of another function, whose data then
+                 fill the cache
         """
 
         def call(*inputs):
             fetching = 0.0 if self.in_cache is call else cold
             self.in_cache = call
             duration = (seconds + fetching) * self.slowness()
-            # other processes make it wait for a core; with a queue, the caller only puts the call
-            # into it
+            # Other processes make the call wait for a core. With a queue, the caller only puts the
+            # call into the queue.
             wait = 0.0
             if self.load:
                 wait = WAIT_S * self.load * self.random.exponential()
@@ -88,7 +89,7 @@ class SimulatedMachine:
         return call
 
     def slowness(self):
-        """Return the factor by which the next call takes longer than it should."""
+        """Draw the factor by which the next call takes longer than its `seconds`."""
         if self.slow and self.random.random() < self.slow:
             self.at_full_clock = not self.at_full_clock
         factor = np.exp(self.jitter * self.random.standard_normal()) * (1 + self.drift * self.time)
@@ -98,9 +99,7 @@ class SimulatedMachine:
         return float(factor)
 
     def usage(self):
-        """Return the counters that the operating system of this machine would show: two cores,
-        one of them ours.
-        """
+        """Return what the counters of this machine would show: two cores, one of them in use."""
         computed = self.computed()
         return Usage(
             wall=self.time,

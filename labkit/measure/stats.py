@@ -13,7 +13,7 @@ DRAWS = 2000  # bootstrap resamples
 
 
 @functools.cache
-def quantile_floor(q, confidence=0.99):
+def samples_for_quantile(q, confidence=0.99):
     """Return the number of samples from which the `q` quantile may be reported.
 
     This is the smallest n for which, with probability `confidence`, at least two samples lie above
@@ -28,21 +28,21 @@ def quantile_floor(q, confidence=0.99):
     return n
 
 
-MIN_SAMPLES_TO_DECIDE = quantile_floor(0.5)  # 11: a median of fewer samples decides nothing
-# from here on smallest and largest sample enclose the median 95 times of 100
+MIN_SAMPLES_TO_DECIDE = samples_for_quantile(0.5)  # 11: a median of fewer samples decides nothing
+# from 6 samples on, the smallest and the largest enclose the median 95 times of 100
 MIN_SAMPLES_OF_MEDIAN = 6
 MIN_SAMPLES_OF_MEAN = 3
-MIN_PAIRS = 16  # from here on `bootstrap_paired` covers at least 93 times of 100
+MIN_PAIRS = 16  # from 16 pairs on, `bootstrap_paired` covers at least 93 times of 100
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % interval. It unpacks as `low, high`; multiplied or divided by a number it stays an
-    interval.
+    """A 95 % interval. Multiplied or divided by a number, an interval stays an `Interval`.
 
-    With fewer samples than the interval of its kind needs, low is -inf and high is inf.
+    It unpacks as `low, high`. With fewer samples than an interval of its kind needs, low is -inf
+    and high is inf.
 
-    samples      number of independent values, or pairs, that it was computed from
+    samples      number of independent values, or pairs, that the interval was computed from
     median       point estimate, if there is one
     min_samples  number of samples from which an interval of this kind may decide anything
     method       name to show beside the number of samples: "t"; empty for order statistics and
@@ -60,7 +60,7 @@ class Interval:
         return iter((self.low, self.high))
 
     def __mul__(self, factor):
-        # a negative factor exchanges them
+        # a negative factor exchanges the ends
         low, high = sorted((self.low * factor, self.high * factor))
         median = None if self.median is None else self.median * factor
         return replace(self, low=low, high=high, median=median)
@@ -94,7 +94,7 @@ class Interval:
 
     @property
     def basis(self):
-        """The method and the number of samples, "t, n = 3"; empty for a method without a name."""
+        """The method and the number of samples: "t, n = 3"; empty for a method without a name."""
         if not self.method:
             return ""
         return f"{self.method}, n = {self.samples}"
@@ -112,19 +112,19 @@ class Interval:
 
 def quantile(samples, q):
     """Return (value, None), or (None, reason) if there are too few samples for this quantile."""
-    floor = quantile_floor(q)
-    if len(samples) < floor:
-        return None, f"p{100 * q:g} needs {floor} samples, there are {len(samples)}"
+    needed = samples_for_quantile(q)
+    if len(samples) < needed:
+        return None, f"p{100 * q:g} needs {needed} samples, there are {len(samples)}"
     return float(np.quantile(samples, q)), None
 
 
 def _effective_size(samples):
-    """Return how many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank
-    correlation.
+    """Return how many independent samples an autocorrelated series is worth.
 
+    This is n (1 - r) / (1 + r), where r is the correlation of the ranks of neighbouring samples.
     Neighbours in a drifting or bimodal series resemble each other, so n samples say less than n
-    independent ones. The correlation is that of the ranks, because one spike would otherwise hide
-    the correlation of all the rest.
+    independent ones. Ranks are used because one spike in the values would hide the correlation of
+    all the others.
     """
     n = len(samples)
     if n < 3 or np.ptp(samples) == 0:
@@ -139,12 +139,12 @@ def _effective_size(samples):
 
 @functools.cache
 def _outer_rank(n):
-    """Return the largest k for which the k-th smallest and k-th largest of n samples enclose the
-    median; 0 if none.
+    """Return the rank k at which the 95 % interval of the median ends; 0 if n is too small.
 
-    They do so in 95 of 100 cases: as many of n independent samples lie below the true median as
-    Binomial(n, 1/2) says, and P(fewer than k) must be at most 2.5 %. With n = 6, k = 1: P(0 below)
-    = 1/64 = 1.6 %.
+    k is the largest rank for which the k-th smallest and the k-th largest of n independent samples
+    enclose the median in 95 of 100 cases. The number of samples below the true median is
+    distributed as Binomial(n, 1/2), and P(fewer than k) must be at most 2.5 %. For n = 6, k is 1:
+    P(no sample below) = 1/64 = 1.6 %.
     """
     from scipy.special import bdtr
 
@@ -156,7 +156,7 @@ def _outer_rank(n):
 def _order_interval(samples, effective_size):
     """Return the 95 % `Interval` of the median, which ends at two of the ordered samples.
 
-    effective_size  number of independent samples that these are worth
+    effective_size  number of independent samples that the samples are worth
     """
     n = len(samples)
     ordered = np.sort(samples)
@@ -173,37 +173,36 @@ def _order_interval(samples, effective_size):
 def median_interval(samples: Any) -> Interval:
     """Return the 95 % `Interval` of the median of an autocorrelated series, such as times of calls.
 
-    It is infinite for fewer than 6 samples.
+    The interval is infinite for fewer than 6 samples.
     """
     return _order_interval(samples, _effective_size(samples))
 
 
 def bootstrap_median(samples: Any) -> Interval:
-    """Return the 95 % `Interval` of the median of independent values, such as ratios of pairs in
-    random order.
+    """Return the 95 % `Interval` of the median of independent values.
 
-    It is infinite for fewer than 6 values. A bootstrap of the median picks ranks of the ordered
-    values. Its plain percentiles lie too far inside: with 10 to 30 values they enclose the median
-    90 to 97 times of 100. The ranks used here enclose it at least 95 times.
+    Such values are ratios of pairs in random order. The interval is infinite for fewer than 6
+    values. A bootstrap of the median picks ranks of the ordered values. Its plain percentiles lie
+    too far inside: with 10 to 30 values they enclose the median 90 to 97 times of 100. The ranks
+    used here enclose it at least 95 times.
     """
     return _order_interval(samples, len(samples))
 
 
 def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval:
-    """Return the 95 % bootstrap `Interval` of the mean of `after - before`, for two measurements of
-    the same items.
+    """Return the 95 % bootstrap `Interval` of the mean of `after - before`, item by item.
 
-    before, after  (n,) numbers; of two models on one test set: 1 where an image is classified
-                   correctly, else 0
+    before, after  (n,) numbers, two measurements of the same items; for two models on one test set
+                   1 where an image is classified correctly, else 0
     draws          number of bootstrap resamples
 
-    It is infinite for fewer than 16 items. Most images are right (or wrong) for both models and
-    cancel, so this interval is far narrower than those of the two accuracies.
+    The interval is infinite for fewer than 16 items. Most images are right (or wrong) for both
+    models and cancel, so this interval is far narrower than those of the two accuracies.
 
-    Two pseudo-items of weight 1/2 are added: one improves by the largest possible amount, one
+    Two pseudo-items of weight 1/2 are added: one improves by the largest possible amount, the other
     worsens by it. A plain bootstrap cannot draw a change that it has not seen: with 64 images and a
     true change of 2 % its interval covered the truth only 73 times of 100, and where no image
-    changed it was a point.
+    changed the interval was a point.
     """
     before = np.asarray(before, float)
     after = np.asarray(after, float)
@@ -227,14 +226,15 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval
 
 
 def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> Interval:
-    """Return the 95 % bootstrap `Interval` of a number that is computed from many medians, such as
-    the error of a fit.
+    """Return the 95 % bootstrap `Interval` of a number that is computed from many medians.
+
+    Such a number is the error of a fit to measured times.
 
     statistic  function of one array (n,) of medians for each of `samples`; returns a number
     samples    arrays (n, rounds) of seconds, measured in the same rounds
     draws      number of resamples; each calls `statistic` once
 
-    Whole rounds are drawn, so that what was measured together stays together. The interval is
+    Whole rounds are drawn, so that times that were measured together stay together. The interval is
     infinite for fewer than 11 rounds.
     """
     rounds = samples[0].shape[1]
@@ -252,19 +252,21 @@ def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> In
 
 
 def percentile_interval(estimates: Any, samples: int, median: float) -> Interval:
-    """Return the `Interval` of the middle 95 % of bootstrap estimates, around the estimate
-    `median`.
+    """Return the `Interval` of the middle 95 % of bootstrap estimates.
+
+    samples  number of independent values that the estimates were resampled from
+    median   the point estimate
     """
     low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(float(low), float(high), samples, float(median))
 
 
 def mean_interval(values: Any) -> Interval:
-    """Return the mean of independent values, such as one per seed, with its 95 % `Interval` by
-    Student's t.
+    """Return the 95 % `Interval` of the mean of independent values, by Student's t.
 
-    It is infinite for fewer than 3 values, and covers as promised if the values are distributed
-    about normally.
+    The values are, for instance, one accuracy per seed; `mean` of the interval is their mean. The
+    interval is infinite for fewer than 3 values. It covers the true mean 95 times of 100 if the
+    values are about normally distributed.
     """
     values = np.asarray(values, dtype=float)
     n = len(values)
@@ -281,10 +283,9 @@ def mean_interval(values: Any) -> Interval:
 
 
 def mean_ratio(values: Any, references: Any) -> Interval:
-    """Return the geometric mean of `values / references`, pair by pair, with its 95 % `Interval` by
-    Student's t.
+    """Return the 95 % `Interval` of the geometric mean of `values / references`, by Student's t.
 
-    All numbers must be above 0.
+    values, references  (n,) numbers above 0, paired by position
     """
     log_ratio = mean_interval(np.log(values) - np.log(references))
     with np.errstate(over="ignore"):  # exp(inf) is inf

@@ -1,10 +1,9 @@
-"""Calls measured in turn: in each round every call once, in random order, and the first one a
-second time.
+"""Calls measured in turn: in each round every call once, in random order.
 
 Two times of one round were taken under nearly the same conditions, so their ratio says more than
-two times that were taken minutes apart. The second measurement of the first call, the null arm,
-shows which differences this machine finds where there is none. `labkit.measure.compare` also checks
-that all calls do the same work.
+the ratio of two times that were taken minutes apart. The first call is measured a second time in
+each round. This null arm shows which differences the machine measures where there is none.
+`labkit.measure.compare` also checks that all calls do the same work.
 """
 
 import math
@@ -37,19 +36,20 @@ def in_turn(
     device: "torch.device | None" = None,
     seed: int = 0,
 ) -> "Times":
-    """Time functions without arguments in turn. Returns `Times`, whose ratios are times as fast as
-    the first.
+    """Time functions without arguments in turn. Returns `Times`.
+
+    The ratios in `Times` say how many times as fast a function is as the first.
 
     calls      {name: function}; they need not do the same work
     seconds    time budget of the timed calls, after a warm-up; 6 rounds are timed in any case
-    precision  stop early when half the widest 95 % interval of the ratios, divided by the ratio, is
-               at most this; 0: use all the time
+    precision  stop early when half the width of the widest 95 % interval of the ratios is at most
+               this; 0: use all the time
     turns      "series": in its turn a function is called many times, and its first calls do not
-               count: how fast is it where it runs alone? "calls": it is called once: how fast is it
-               where calls of all of them alternate?
+               count: how fast is a function that runs alone? "calls": in its turn a function is
+               called once: how fast is it where calls of all functions alternate?
     device     a device, or a `Clock` to measure with
     seed       seed of the random order
-    Raises     MeasureError without any call
+    Raises     MeasureError: `calls` is empty
     """
     require_known(turns, TURNS, "order of turns")
     if not calls:
@@ -65,26 +65,26 @@ def in_turn(
 
 @dataclass(frozen=True)
 class RatioInTurn(Interval):
-    """How many times as fast a call is as the first: the median over the rounds, with its 95 %
-    interval.
+    """How many times as fast a call is as the first: median over the rounds, with a 95 % interval.
 
-    floor  how far the null arm's interval reaches from 1, as a factor less 1
+    floor  noise floor: how far the null arm's interval reaches from 1, as a factor less 1
     """
 
     floor: float = field(default=0.0, kw_only=True)
 
     @property
     def verdict(self):
-        """Return "faster", "slower", "not distinguishable" or "too few pairs"."""
+        """The verdict in words: "faster", "slower", "not distinguishable" or "too few pairs"."""
         return verdict(self.low, self.high, self.floor) if self.enough else TOO_FEW
 
 
 @dataclass(frozen=True)
 class Times:
-    """Times of calls measured in turn. `times["new"]` is its `RatioInTurn` to the first call: above
-    1 is faster.
+    """Times of calls that were measured in turn.
 
-    names    of the calls; the first is what the others are compared with
+    `times["new"]` is the `RatioInTurn` of the call "new" to the first call: above 1 is faster.
+
+    names    names of the calls; all are compared with the first
     seconds  (rounds, calls + 1) seconds per call; the last column is the first call again, the null
              arm
     turns    "series" or "calls"
@@ -102,8 +102,9 @@ class Times:
         return RatioInTurn(*interval, len(ratios), interval.median, floor=self.floor)
 
     def ratios(self, name, reference=None):
-        """Return (rounds,) the seconds of the reference over those of this call; by default the
-        first call's.
+        """Return (rounds,) the seconds of `reference` divided by those of the call `name`.
+
+        reference  name of a call; None: the first call
         """
         return self._seconds_of(reference or self.names[0]) / self._seconds_of(name)
 
@@ -114,16 +115,16 @@ class Times:
 
     @property
     def null(self):
-        """The null arm: the first call against itself."""
+        """The null arm: the `RatioInTurn` of the first call to itself."""
         return self[NULL_ARM]
 
     @property
     def floor(self):
-        """How far the interval of the null arm reaches from 1: differences below it say nothing."""
+        """Noise floor: how far the null arm's interval reaches from 1, as a factor less 1."""
         return floor_of(self.ratios(NULL_ARM))
 
     def milliseconds(self, name):
-        """Return the median time of one call in ms, with its 95 % `Interval`."""
+        """Return the median time of a call in ms, as a 95 % `Interval`."""
         require_known(name, self.names, "measured call")
         return median_interval(1e3 * self.seconds[:, self.names.index(name)])
 
@@ -155,10 +156,10 @@ class Times:
 
 @dataclass(frozen=True)
 class Timed:
-    """What rounds of arms gave: times are (rounds, arms) seconds per call.
+    """Times of arms that were measured in rounds.
 
-    times   in a series, or of single calls
-    first   of the first calls of the series
+    times   (rounds, arms) seconds per call, in series or of single calls
+    first   (rounds, arms) seconds of the first call of each series
     turns   "series" or "calls"
     noisy   True if the machine was noisy
     why     the reasons, or None
@@ -176,6 +177,7 @@ def time_arms(clock, functions, calls, plan, turns):
 
     functions  one for each arm
     calls      list of argument tuples, used in rotation
+    turns      one of `rounds.TURNS`
     """
     series = plan_series(warm_up_arms(clock, functions, calls, plan), plan, turns)
     usage_before = clock.usage()
@@ -196,7 +198,7 @@ def time_arms(clock, functions, calls, plan, turns):
 
 
 def interval_of_ratios(ratios):
-    """Return the interval of the median ratio, over the rounds in which both times are known."""
+    """Return the `Interval` of the median ratio over the rounds with a finite ratio."""
     ratios = ratios[np.isfinite(ratios)]
     if not len(ratios):
         return Interval(-math.inf, math.inf, 0)
@@ -204,11 +206,12 @@ def interval_of_ratios(ratios):
 
 
 def floor_of(null_ratios):
-    """Return how far the null arm's interval reaches from 1, as a factor less 1: 0.25 for an end at
-    1.25 or at 0.8.
+    """Return the noise floor: how far the null arm's interval reaches from 1, as a factor less 1.
 
-    The band from 1 / (1 + floor) to 1 + floor then holds the whole interval. It is infinite for too
-    few rounds.
+    An interval that ends at 1.25 or at 0.8 gives 0.25. The band from 1 / (1 + floor) to 1 + floor
+    then holds the whole interval. The floor is infinite for too few rounds.
+
+    null_ratios  (rounds,) ratios of the first arm to the null arm
     """
     low, high = interval_of_ratios(null_ratios)
     if low <= 0:
@@ -217,8 +220,11 @@ def floor_of(null_ratios):
 
 
 def verdict(low: float, high: float, floor: float) -> str:
-    """Return "faster" or "slower" if the whole interval lies outside the floor, else "not
-    distinguishable".
+    """Return "faster", "slower" or "not distinguishable" for the interval of a ratio.
+
+    low, high  ends of the interval
+    floor      noise floor. Only an interval that lies wholly outside 1 / (1 + floor) to 1 + floor
+               is distinguishable
     """
     if low > 1 + floor:
         return "faster"

@@ -1,18 +1,18 @@
-"""Techniques of training and inference, one file each: a functional core under a card that says
-when it does not help.
+"""Techniques of training and inference, one file each.
 
-A technique that takes part in training also has a class `Method(Hooks)`, and a field of
-`labkit.train.TrainConfig` that switches it on. The loop then makes one and calls its hooks; nothing
-else has to know of it.
+The docstring of a file is a card that says what the technique does, when to use it, what it costs
+and when it does not help. A technique that takes part in training also has a class
+`Method(Hooks)`, and a field of `labkit.train.TrainConfig` that switches it on. The training loop
+makes the `Method` of each such field and calls its hooks; nothing else has to know of it.
 """
 
 
 class Hooks:
-    """What a method may do during a training; it overrides what it needs.
+    """What a method may do during a training; a subclass overrides the hooks that it needs.
 
-    value  of its field in the TrainConfig
-    loss   loss(logits, labels, images) to minimise, a mean over the batch; None: the cross-entropy
-           stays
+    value  setting of the method: the value of its field in the `TrainConfig`
+    loss   function loss(logits, labels, images) to minimise, a mean over the batch; None: the loss
+           stays the cross-entropy
     """
 
     loss = None
@@ -21,41 +21,44 @@ class Hooks:
         self.value = value
 
     def begin(self, model):
-        """Before the first step, with the model on its device: the model to train, with the
-        weights of this one.
+        """Return the model to train, with the weights of `model`. Called before the first step.
+
+        model  the network, on its device
         """
         return model
 
     def before_update(self, model):
-        """In each step, when all gradients are there (in their true size) and the weights are
-        still the old ones.
+        """Act in each step before the optimizer changes the weights.
+
+        The gradients are final: without the loss scaling of half precision, and clipped.
         """
 
     def after_update(self, model):
-        """In each step, when the weights are the new ones."""
+        """Act in each step after the optimizer has changed the weights."""
 
     def result(self, model):
-        """The model that is tested, and that the training leaves behind: this one, or a copy with
-        other weights.
+        """Return the model that is tested, and that remains after the training.
 
-        The names in its state dict are those of this one. Running statistics of batch norm in a
-        copy are counted anew.
+        This is `model`, or a copy with other weights. The names in its state dict are those of
+        `model`. The running statistics of batch norm in a copy are computed anew.
         """
         return model
 
     def state_dict(self):
-        """What a checkpoint has to keep for this method: tensors and plain values."""
+        """Return what a checkpoint has to store for this method: tensors and plain values."""
         return {}
 
     def load_state_dict(self, state):
-        """Go on from what `state_dict` gave."""
+        """Restore what `state_dict` returned, to continue a training."""
 
 
 class Loss(Hooks):
-    """Another loss in place of the cross-entropy: `fit(..., hooks={"loss":
-    Loss(Distillation(teacher))})`.
+    """Replace the cross-entropy by another loss.
 
-    loss  as of `Hooks`; None: the cross-entropy stays
+    For example `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
+
+    loss  function loss(logits, labels, images), as in `Hooks`; None: the loss stays the
+          cross-entropy
     """
 
     def __init__(self, loss):

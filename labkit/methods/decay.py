@@ -1,8 +1,8 @@
 """Decay: end with a small learning rate.
 
-What     constant: none; cosine: down to 0 along half a cosine; step: a tenth, after 1/3, 2/3 and
-         8/9 of the steps
-When     always: long steps find the valley, short ones its floor; cosine has nothing to tune
+What     constant: no decay; cosine: down to 0 along half a cosine; step: a tenth of the rate
+         before, after 1/3, 2/3 and 8/9 of the steps
+When     always: long steps find the valley, short steps its floor; cosine has nothing to tune
 Cost     none
 Not when the number of steps is not known beforehand: the factor depends on it
 Source   cosine: Loshchilov and Hutter 2016, arXiv:1608.03983; step: epochs 30, 60 and 80 of 90 in
@@ -11,14 +11,15 @@ Source   cosine: Loshchilov and Hutter 2016, arXiv:1608.03983; step: epochs 30, 
 
 import math
 
-_DROPS = (1 / 3, 2 / 3, 8 / 9)  # shares of the steps
+_DROPS = (1 / 3, 2 / 3, 8 / 9)  # of "step", as shares of the steps
 
 
 def decay_factor(step, steps, kind):
     """Return the fraction of the full learning rate at a step, 0 to 1.
 
-    step  0-based, of `steps`
-    kind  constant, cosine or step
+    step   number of the step, from 0
+    steps  number of steps of the training
+    kind   "constant", "cosine" or "step"
     """
     if kind == "constant":
         return 1.0

@@ -1,12 +1,12 @@
-"""EMA: a running average of the weights, tested in place of the last ones.
+"""EMA: a running average of the weights, tested in place of the last weights.
 
 What     after each step, average += (1 - decay) * (weights - average)
 When     the last weights jump about: large learning rates, small batches, schedules that do not end
          near 0
 Cost     one pass over the weights per step, and a second copy of them; with batch norm one pass
          forwards per test
-Not when the schedule ends near 0: there the average lies where the weights do; short trainings,
-which it lags behind
+Not when the schedule ends near 0: there the average lies where the weights do; the training is
+         short: the average lags behind the weights
 Source   Polyak and Juditsky 1992; as used for networks: Tarvainen and Valpola 2017,
          arXiv:1703.01780
 """
@@ -17,16 +17,15 @@ from labkit.methods import Hooks
 
 
 class Method(Hooks):
-    """In training: `TrainConfig(ema=0.999)`; the average is tested and left in place of the last
-    weights.
+    """Average the weights in a training, by `TrainConfig(ema=0.999)`; the average is the result.
 
     The value is the decay, 0 to 1: the average reaches back about 1 / (1 - decay) steps. It starts
     at the weights before the first step.
 
-    Running statistics of batch norm are those of the last weights, and normalise wrongly behind
-    averaged ones. The loop counts them anew over the training images before each test. Averaging
-    the statistics too (as timm does) would save that pass, but mixes in statistics of all earlier
-    weights, at first of none: mean 0 and variance 1.
+    Batch norm's running statistics in the model belong to the last weights and normalise wrongly
+    with averaged weights. The loop computes them anew over the training images before each test.
+    Averaging the statistics too (as timm does) would save that pass, but mixes in statistics of all
+    earlier weights, and at first the initial mean 0 and variance 1.
     """
 
     def begin(self, model):

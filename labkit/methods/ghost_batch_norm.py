@@ -1,17 +1,18 @@
 """Ghost batch norm: batch norm over groups of a large batch.
 
-What     statistics per group of `ghost_size` examples in training, running statistics at inference
-When     large batches whose test accuracy falls behind small ones: each image meets the noise of a
-         small batch again
+What     statistics per group of `ghost_size` examples (a ghost) in training, running statistics at
+         inference
+When     large batches whose test accuracy falls behind that of small batches: each image meets the
+         noise of a small batch again
 Cost     compiled, about that of batch norm; eager on a CPU, one to two and a half times it; nothing
          more at inference
 Not when the batch is already small; networks without batch norm; the gain is often small, measure
-it
+         it
 Source   Hoffer, Hubara, Soudry 2017, arXiv:1705.08741
 
-The running statistics move by `momentum` towards the mean, over the ghosts of a batch, of the
-ghosts' means and of their (unbiased) variances. The paper moves them once for each ghost in turn;
-at equal momentum that forgets faster.
+In each step the running statistics move by `momentum` towards two means over the ghosts of the
+batch: that of the ghosts' means, and that of the ghosts' (unbiased) variances. The paper moves
+them once for each ghost in turn; at equal momentum that forgets faster.
 """
 
 import copy
@@ -23,26 +24,28 @@ from torch.nn import functional as F
 
 from labkit.errors import LabError
 from labkit.methods import Hooks
-from labkit.methods.surgery import replaced, twin
+from labkit.methods.surgery import copy_sharing_weights, replaced
 
 
 def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
-    """Cut the batch into ghosts, normalise each, and join them.
+    """Cut the batch into ghosts, normalise each ghost, and join the ghosts.
 
     x             (N, C), or (N, C, H, W); N a multiple of ghost_size
-    ghost_size    examples per ghost batch
+    ghost_size    examples per ghost
     weight, bias  (C,); None: 1 and 0
     eps           added to the variance
-    returns       the shape of x; per ghost batch and channel, before weight and bias: mean 0 and
-                  variance 1
+    returns       the shape of x; per ghost and channel, before weight and bias: mean 0 and variance
+                  1
+    Raises        LabError: N is no multiple of ghost_size
     Source        Hoffer et al. 2017, arXiv:1705.08741
     """
     return _normalized(x, ghost_size, weight, bias, eps)[0]
 
 
 def _normalized(x, ghost_size, weight, bias, eps):
-    """Return (`ghost_batch_norm`, the mean of the ghosts' means (C,), the mean of their unbiased
-    variances (C,)).
+    """Return (the result of `ghost_batch_norm`, mean (C,), variance (C,)).
+
+    The last two are means over the ghosts: of their means, and of their unbiased variances.
     """
     if ghost_size < 1 or len(x) % ghost_size:
         raise LabError(
@@ -56,15 +59,16 @@ def _normalized(x, ghost_size, weight, bias, eps):
     mean, variance = x.new_zeros(2, x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
     ghosts = []
     for number, ghost in enumerate(x.split(ghost_size), start=1):
-        momentum = 1 / number  # makes plain means of the statistics
+        momentum = 1 / number  # the running statistics become means over the ghosts
         ghosts.append(F.batch_norm(ghost, mean, variance, weight, bias, True, momentum, eps))
     return torch.cat(ghosts), mean, variance
 
 
 def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
-    """Do the same for a compiler, which makes few passes of one batch norm, but many of a loop.
+    """Compute the same as `_normalized` with one batch norm, for a compiler.
 
-    The ghosts stand beside each other: to batch norm, each channel of each ghost is a channel.
+    A compiler makes few passes over memory of one batch norm, but many of a loop over the ghosts.
+    Each channel of each ghost becomes a channel of this batch norm.
     """
     channels = x.shape[1]
     ghosts = len(x) // ghost_size
@@ -74,8 +78,8 @@ def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
     weight = None if weight is None else weight.repeat(ghosts)
     bias = None if bias is None else bias.repeat(ghosts)
 
-    # One more dimension, that of the ghosts. In channels_last the channels are columns, in memory
-    # as in the tensor.
+    # Add a dimension for the ghosts. In channels_last, the channels are moved to the end, where
+    # they lie in memory.
     channels_last = x.is_contiguous(memory_format=torch.channels_last)
     if channels_last:
         pixels = x.permute(0, 2, 3, 1)
@@ -93,8 +97,9 @@ def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
 
 
 class _Ghosts:
-    """What ghost batch norm layers of all shapes share: groups in training, running statistics
-    at inference.
+    """What the ghost batch norm layers of all shapes share.
+
+    In training the statistics are those of ghosts, at inference the running statistics.
     """
 
     def __init__(self, features, ghost_size, **settings):
@@ -112,7 +117,7 @@ class _Ghosts:
 
     @torch.no_grad()
     def _remember(self, mean, variance):
-        """Move the running statistics towards those of a batch."""
+        """Move the running statistics towards the mean and the variance of a batch."""
         self.num_batches_tracked.add_(1)
         share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean, share)
@@ -123,18 +128,18 @@ class _Ghosts:
 
 
 class GhostBatchNorm1d(_Ghosts, nn.BatchNorm1d):
-    """A batch norm layer for (N, features) whose statistics are those of groups in training.
+    """A batch norm layer for (N, features) that normalises each group of a batch in training.
 
-    features    outputs of the linear layer before it; (N, features, L) is taken, too
-    ghost_size  examples per ghost batch; in training N must be a multiple of it
+    features    outputs of the linear layer before it; an input (N, features, L) is accepted, too
+    ghost_size  examples per group; in training N must be a multiple of it
     """
 
 
 class GhostBatchNorm2d(_Ghosts, nn.BatchNorm2d):
-    """A batch norm layer for (N, features, H, W) whose statistics are those of groups in training.
+    """A batch norm layer for (N, features, H, W) that normalises each group of a batch in training.
 
     features    channels
-    ghost_size  examples per ghost batch; in training N must be a multiple of it
+    ghost_size  examples per group; in training N must be a multiple of it
     """
 
 
@@ -142,8 +147,9 @@ GHOSTS = {nn.BatchNorm1d: GhostBatchNorm1d, nn.BatchNorm2d: GhostBatchNorm2d}
 
 
 def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
-    """Return a model like `model` whose batch norms, 1d and 2d, have ghosts; both share weights
-    and statistics.
+    """Return a copy of a model with ghost batch norm in place of batch norm, 1d and 2d.
+
+    The copy and `model` share weights and statistics.
     """
 
     def ghost(kind, old):
@@ -152,14 +158,14 @@ def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
         new.ghost_size = ghost_size
         return new
 
-    changed = twin(model)
+    changed = copy_sharing_weights(model)
     for kind, ghosts in GHOSTS.items():
         changed = replaced(changed, kind, functools.partial(ghost, ghosts))
     return changed
 
 
 class Method(Hooks):
-    """In training: `TrainConfig(ghost_size=32)`."""
+    """Train with ghost batch norm, by `TrainConfig(ghost_size=32)`."""
 
     def begin(self, model):
         return with_ghost_batch_norm(model, self.value)

@@ -1,9 +1,9 @@
-"""LAMB: Adam whose step is as long, layer by layer, as the layer's weights allow.
+"""LAMB: Adam whose step in each layer is proportional to the length of the layer's weights.
 
-What     Adam's direction plus weight decay, scaled to trust ratio |w| / |direction| of each layer
-When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences a
+What     Adam's direction plus weight decay, times the trust ratio |w| / |direction| of each layer
+When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences per
          batch)
-Cost     Adam's, and two norms per tensor; 8 bytes of state a weight
+Cost     Adam's, and two norms per tensor; 8 bytes of state per weight
 Not when the batch is small, or where SGD with momentum is the optimizer
 Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 """
@@ -20,10 +20,11 @@ class LAMB(LayerWise):
         direction = m / (sqrt(v) + eps) + weight_decay * weight
         weight    = weight - lr * |weight| / |direction| * direction;  ratio 1 where a norm is 0
 
-    params  as for `torch.optim.Adam`; a group may set `adapt=False`: ratio 1
-    timm's Lamb also clips the gradients of all layers together (`max_grad_norm=1`), and does not
-    adapt groups without weight decay; without these two it is the same. The paper leaves the bounds
-    of |weight| open: none here, as there.
+    params  as for `torch.optim.Adam`; in a group with `adapt=False` the ratio is 1
+
+    timm's Lamb differs in two points: it clips the gradients of all layers together
+    (`max_grad_norm=1`), and it does not adapt groups without weight decay. The paper leaves bounds
+    of |weight| open; there are none here, nor in timm.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01, *, eps=1e-6):
@@ -31,7 +32,11 @@ class LAMB(LayerWise):
         super().__init__(params, {**settings, "adapt": True, "step": 0})
 
     def update(self, weights, grads, group):
-        """Update the weights of a group."""
+        """Update the weights of a group.
+
+        weights, grads  lists of tensors
+        group           the settings of the group: an entry of `param_groups`
+        """
         group["step"] += 1
         directions, length = self._adam(weights, grads, group)
         torch._foreach_add_(directions, weights, alpha=group["weight_decay"] / length)
@@ -44,9 +49,9 @@ class LAMB(LayerWise):
             torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
     def _adam(self, weights, grads, group):
-        """Return (tensors, a number): Adam's directions are their product.
+        """Return (list of tensors, a number): Adam's directions are the tensors times the number.
 
-        The number saves passes over the tensors.
+        Keeping the number apart saves passes over the tensors.
         """
         beta1, beta2 = group["betas"]
         first = self.state_tensors(weights, "first")
@@ -63,7 +68,7 @@ class LAMB(LayerWise):
 
 
 def make(named_parameters, config):
-    """Return the optimizer of a `TrainConfig`."""
+    """Return a `LAMB` with the settings of a `TrainConfig`."""
     return LAMB(
         without_vectors(named_parameters),
         config.learning_rate,

@@ -1,14 +1,13 @@
-"""LARS: SGD whose step is as long, layer by layer, as the layer's weights allow.
+"""LARS: SGD whose step in each layer is proportional to the length of the layer's weights.
 
 What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then
          momentum as in SGD
-When     very large batches (above about 8k images), where one rate for all layers is too long for
+When     very large batches (above about 8k images), where one rate for all layers is too large for
          some
 Cost     two norms per tensor: less than a second SGD step; at a few hundred images per batch there
          is nothing to gain
-Not when the batch is small. `make` leaves biases and norms out, as published trainings do: a shift
-that begins at 0 has
-         no length to take a share of, and would hardly move
+Not when the batch is small. `make` leaves biases and norms out, as published trainings do: a bias
+         that begins at 0 has a length of 0, so a step in proportion to it would hardly move it
 Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
 """
 
@@ -19,9 +18,9 @@ import torch
 
 
 class LayerWise(torch.optim.Optimizer):
-    """An optimizer that stretches the step of each layer: what LARS and LAMB share.
+    """An optimizer that scales the step of each layer by a factor: what LARS and LAMB share.
 
-    A tensor counts as a layer.
+    Each tensor counts as a layer. A subclass has a method update(weights, grads, group).
     """
 
     @torch.no_grad()
@@ -33,9 +32,7 @@ class LayerWise(torch.optim.Optimizer):
                 self.update(weights, [weight.grad for weight in weights], group)
 
     def state_tensors(self, weights, name):
-        """Return the tensors of the optimizer's state under this name, one for each weight; they
-        begin at 0.
-        """
+        """Return the state tensors named `name`, one for each weight; new ones begin at 0."""
         states = [self.state[weight] for weight in weights]
         for weight, state in zip(weights, states, strict=True):
             if name not in state:
@@ -47,18 +44,20 @@ class LARS(LayerWise):
     """Layer-wise adaptive rate scaling.
 
         slope    = grad + weight_decay * weight
-        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  trust where a norm
-                 is 0
+        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps)
+                   or trust where a norm is 0
         velocity = momentum * velocity + ratio * slope
         weight   = weight - lr * velocity
 
-    params  as for `torch.optim.SGD`; a group may set `adapt=False`: its ratio is `trust`, so that
-            it takes the steps of SGD with the rate lr * trust
+    params  as for `torch.optim.SGD`; in a group with `adapt=False` the ratio is `trust`, so that
+            the group takes the steps of SGD with the rate lr * trust
     lr      the global rate; with the usual `trust` of 0.001 some hundred times that of SGD
-    As in SGD of torch, the rate stands outside the velocity (in the paper inside), so that a
-    schedule takes effect at once. timm's Lars is the same, except that there groups without weight
-    decay are not adapted, and a tensor of length 0 takes the ratio 1: with a trust of 0.001 the
-    first step of a bias is then 1,000 times a plain one.
+    eps     added to the divisor of the ratio
+
+    As in torch's SGD, the rate stands outside the velocity (in the paper inside), so that a
+    schedule takes effect at once. timm's Lars differs in two points: it does not adapt groups
+    without weight decay, and a tensor of length 0 gets the ratio 1. With a trust of 0.001, the
+    first step of a bias is then 1,000 times as long as here.
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, *, trust=1e-3, eps=1e-8):
@@ -72,7 +71,11 @@ class LARS(LayerWise):
         super().__init__(params, {**settings, "adapt": True})
 
     def update(self, weights, grads, group):
-        """Update the weights of a group."""
+        """Update the weights of a group.
+
+        weights, grads  lists of tensors
+        group           the settings of the group: an entry of `param_groups`
+        """
         velocities = self.state_tensors(weights, "velocity")
         slopes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
         scale_all(velocities, group["momentum"])
@@ -84,7 +87,7 @@ class LARS(LayerWise):
 
 
 def make(named_parameters, config):
-    """Return the optimizer of a `TrainConfig`."""
+    """Return a `LARS` with the settings of a `TrainConfig`."""
     groups = without_vectors(named_parameters)
     return LARS(
         groups, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
@@ -92,10 +95,11 @@ def make(named_parameters, config):
 
 
 def without_vectors(named_parameters):
-    """Return the groups of a `LayerWise` optimizer: matrices are adapted, vectors neither adapted
-    nor decayed.
+    """Return parameter groups for a `LayerWise` optimizer that leave vectors out.
 
     named_parameters  (name, weight) pairs; a weight of one dimension (bias, batch norm) is a vector
+
+    Matrices are one group. Vectors are another, which is neither adapted nor decayed.
     """
     named = list(named_parameters)
     groups = [
@@ -110,7 +114,7 @@ def without_vectors(named_parameters):
 
 
 def _trust_ratios(weights, grads, group):
-    """Return how much the step of each of T layers is stretched: (T,)."""
+    """Return (T,) the factor of the step of each of T layers."""
     w = norms(weights)
     g = norms(grads)
     ratios = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])
@@ -118,19 +122,21 @@ def _trust_ratios(weights, grads, group):
 
 
 def norms(tensors):
-    """Return the Euclidean norm of each of T tensors: (T,)."""
+    """Return (T,) the Euclidean norm of each of T tensors."""
     return torch.stack(torch._foreach_norm(tensors))
 
 
 def add_scaled(tensors, summands, factors):
-    """Add to each of T tensors, in place, its one of T summands times its entry of `factors`
-    (T,).
+    """Add summands times factors to tensors, in place.
+
+    tensors, summands  lists of T tensors, paired by position
+    factors            (T,), one for each pair
     """
     torch._foreach_addcmul_(tensors, summands, list(factors.unbind()))
 
 
 def scale_all(tensors, factor):
     """Multiply all tensors in place by one number."""
-    # as a tensor: on a CPU a number would be made into one anew for each tensor, which takes longer
-    # than the product
+    # The factor is passed as a tensor: on a CPU, torch would make a number into a tensor anew for
+    # each product, which takes longer than the product.
     torch._foreach_mul_(tensors, tensors[0].new_full((), factor))

@@ -1,4 +1,4 @@
-"""Muon: the momentum of a matrix, made orthogonal, is its step.
+"""Muon: the step of a weight matrix is its momentum, made orthogonal.
 
 What     every direction of a layer's momentum gets the same length: U V^T of its singular value
          decomposition U S V^T
@@ -6,8 +6,8 @@ When     hidden layers of networks trained from scratch: matrices; convolutions 
          height * width)
 Cost     15 products with a small matrix per layer and step, in bfloat16; 4 bytes of state per
          weight
-Not when a layer is the first or the last, or a vector: these take AdamW here, found by their names
-and places
+Not when a weight is a vector, or the first or the last matrix of the network: AdamW updates these
+         here
 Source   Jordan et al. 2024, kellerjordan.github.io/posts/muon; the length of a step: Liu et al.
          2025, arXiv:2502.16982
 """
@@ -16,8 +16,8 @@ from collections import defaultdict
 
 import torch
 
-STEPS = 5  # of the iteration
-# of the iteration; they bring singular values to 0.7 to 1.2
+STEPS = 5  # of the iteration in `_orthogonal`
+# of its polynomial; they bring singular values to 0.7 to 1.2
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
 
 
@@ -25,10 +25,11 @@ class Muon(torch.optim.AdamW):
     """Muon for the hidden matrices, AdamW for the other weights, with one rate for both.
 
         mean   = running mean of grad with beta1;  slope = grad + beta1 * (mean - grad)
-        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) *
-        orthogonal(slope)
+        weight = weight - lr * weight_decay * weight
+                 - lr * 0.2 * sqrt(longest side) * orthogonal(slope)
 
     named_parameters  (name, weight) pairs in the order of the layers
+    betas             (beta1, beta2); beta2 is AdamW's alone
     """
 
     def __init__(self, named_parameters, lr, betas, weight_decay):
@@ -45,8 +46,10 @@ class Muon(torch.optim.AdamW):
         super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
 
     def __setstate__(self, state):
-        """Take a state over: as AdamW does, but for the hidden matrices, whose steps are not
-        counted.
+        """Load a state: AdamW's own for the other weights, and the means of the hidden matrices.
+
+        AdamW expects a count of steps in the state of every weight. The hidden matrices have none,
+        so their state is not passed to AdamW.
         """
         of_hidden = {}
         of_outer = defaultdict(dict)
@@ -84,12 +87,13 @@ class Muon(torch.optim.AdamW):
 
 
 def _orthogonal(matrix):
-    """Return nearly U V^T of the singular value decomposition of a matrix (a, b), by a
-    polynomial of products alone.
+    """Return about U V^T of the singular value decomposition U S V^T of a matrix (a, b).
+
+    A polynomial in products of the matrix approximates it: the iteration of Newton and Schulz.
     """
     is_tall = len(matrix) > len(matrix.T)
     x = matrix.bfloat16()
-    if is_tall:  # the small side first: the products are smaller
+    if is_tall:  # with the small side first, the products are smaller
         x = x.T
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(STEPS):
@@ -102,7 +106,7 @@ def _orthogonal(matrix):
 
 
 def make(named_parameters, config):
-    """Return the optimizer of a `TrainConfig`."""
+    """Return a `Muon` with the settings of a `TrainConfig`."""
     return Muon(
         named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay
     )

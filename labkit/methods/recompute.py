@@ -1,5 +1,4 @@
-"""Recomputed activation: it and the layer that reads it share one stored tensor; the output is
-computed again.
+"""Recomputed activation: its output is computed again in the backward pass instead of stored.
 
 What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer
          after them keeps their output y. y follows from x, so only x is kept, and y computed once
@@ -8,7 +7,7 @@ When     training is short of memory; it works for every activation that keeps i
 Cost     one more pass over memory per layer, in the backward pass; results stay the same bit for
          bit
 Not when the activation keeps its output (ReLU: nothing to gain), or inside torch.compile, where it
-is not applied
+         is not applied
 Source   selective recomputation, Korthikanti et al. 2022, arXiv:2205.05198
 """
 
@@ -20,7 +19,7 @@ _READERS = (nn.Linear, nn.Conv2d)
 
 
 class Recomputed(nn.Module):
-    """`layer(activation(x))`, keeping x and not activation(x) too."""
+    """Compute `layer(activation(x))`; keep x, but not activation(x), for the backward pass."""
 
     def __init__(self, activation, layer):
         super().__init__()
@@ -37,8 +36,9 @@ class Recomputed(nn.Module):
 
 
 def _hooks_without(y, activation, x):
-    """Return (pack, unpack) for a layer that saves all but y, or a view of it, which is made
-    again as activation(x).
+    """Return hooks (pack, unpack) by which a layer saves every tensor except y and its views.
+
+    Where the backward pass needs y or a view of y, it is computed again as activation(x).
     """
     address = y.untyped_storage().data_ptr()
 
@@ -58,10 +58,11 @@ def _hooks_without(y, activation, x):
 
 
 def with_recompute(model: nn.Module, kind: type) -> nn.Module:
-    """Join, in place, every activation of class `kind` with the layer after it in an
-    `nn.Sequential`.
+    """Make each activation of class `kind` recomputed, in place. Returns the model.
 
-    Returns the model. The names in its state_dict change; the weights stay.
+    An activation is joined with the layer after it, if both stand in an `nn.Sequential` and the
+    layer is linear or a 2d convolution. The names in the model's state_dict change; the weights
+    stay.
     """
     for sequence in [module for module in model.modules() if isinstance(module, nn.Sequential)]:
         for index in range(len(sequence) - 1):

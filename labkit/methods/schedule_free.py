@@ -1,7 +1,7 @@
-"""Schedule-free SGD: a constant rate, and the mean of all points in place of a rate that ends at 0.
+"""Schedule-free SGD: a constant learning rate, and a mean of the weights in place of a decay.
 
-What     z descends, x is the mean of all z, gradients are taken at y between the two; x is tested
-         and left behind
+What     the points z take the steps, x is the mean of all z, gradients are computed at y between
+         the two; x is tested and remains after the training
 When     the number of steps is not known beforehand: x can be used at any time
 Cost     two copies of the weights, and one pass over them more per step; with batch norm one pass
          forwards per test
@@ -13,14 +13,11 @@ import copy
 
 import torch
 
-SCHEDULES = ("constant",)  # it takes the place of the others
+SCHEDULES = ("constant",)  # the only schedule that goes with this optimizer
 
 
 class ScheduleFree(torch.optim.Optimizer):
-    """SGD without a schedule. The weights of the model are y; `result` gives the model with x.
-
-    Running statistics of batch norm are those of y. The loop counts them anew for x over the
-    training images before each test, which is exact; averaged ones would be those of all earlier y.
+    """SGD without a schedule. The weights of the model are y; `result` returns the model with x.
 
         z = z - lr * (grad + weight_decay * y)
         x = x + (z - x) * lr^2 / (sum of all lr^2 so far)
@@ -28,7 +25,11 @@ class ScheduleFree(torch.optim.Optimizer):
 
     params    weights, or (name, weight) pairs
     lr        may rise in a warm-up; steps at a low rate count less in x
-    momentum  0 to 1, how far y lies towards x; the place that momentum has in SGD
+    momentum  0 to 1, how far y lies towards x; it takes the part of SGD's momentum
+
+    The running statistics of batch norm belong to y. The loop computes them anew for x over the
+    training images before each test, which is exact; averaged statistics would belong to all
+    earlier y.
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0):
@@ -59,7 +60,7 @@ class ScheduleFree(torch.optim.Optimizer):
 
     @torch.no_grad()
     def result(self, model):
-        """Return a copy of the model with x for weights."""
+        """Return a copy of the model with x as its weights."""
         averaged = copy.deepcopy(model)
         for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
             if weight in self.state:
@@ -68,7 +69,7 @@ class ScheduleFree(torch.optim.Optimizer):
 
 
 def make(named_parameters, config):
-    """Return the optimizer of a `TrainConfig`."""
+    """Return a `ScheduleFree` with the settings of a `TrainConfig`."""
     return ScheduleFree(
         named_parameters, config.learning_rate, config.momentum, config.weight_decay
     )

@@ -1,4 +1,4 @@
-"""Exchange layers of a finished network for others."""
+"""Replace layers of a finished network."""
 
 import copy
 from collections.abc import Callable
@@ -9,16 +9,19 @@ if TYPE_CHECKING:
 
 
 def replaced(model: "nn.Module", kind: type, make: Callable) -> "nn.Module":
-    """Exchange every layer of class `kind`, in place, for `make(layer)`. Returns the model.
+    """Replace every layer of class `kind` by `make(layer)`, in place. Returns the model.
 
-    Layers that `kind` holds inside are not looked at. A layer used in several places becomes one
-    new layer there too.
+    A replaced layer is not searched for further layers of this class. A layer used in several
+    places is replaced by the same new layer in all of them.
     """
-    return _replaced(model, kind, make, {})  # {layer: the one in its place}
+    return _replaced(model, kind, make, {})  # {old layer: new layer}
 
 
-def twin(model):
-    """Return a copy of a model to change layers of; both share weights and statistics."""
+def copy_sharing_weights(model):
+    """Return a copy of a model that shares its weights and statistics with the model.
+
+    The layers of the copy can be changed without changing those of the model.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 

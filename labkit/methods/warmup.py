@@ -1,25 +1,26 @@
 """Warm-up: start with a small learning rate.
 
-What     none; constant: a small rate for the first steps, then the full one; gradual: a straight
-         line up to it
+What     none; constant: a small rate for the first steps, then the full rate; gradual: a straight
+         line up to the full rate
 When     large batches with a scaled learning rate: at the start the weights change fast and long
          steps go astray
 Cost     none; a few epochs below the full rate
 Not when the rate is small anyway; a constant warm-up ends in a jump that can undo it, gradual is
-the safer form
+         the safer form
 Source   Goyal et al. 2017, section 2.2, arXiv:1706.02677
 """
 
 
 def warmup_factor(step, warmup_steps, kind):
-    """Return the fraction of the full learning rate at a step, above 0 to 1; it is 1 from step
-    `warmup_steps` on.
+    """Return the fraction of the full learning rate at a step, above 0 and at most 1.
 
-    step          0-based
-    warmup_steps  how many steps are warm-up; gradual reaches 1 in the last of them
-    kind          none, constant or gradual
-    A constant warm-up has a tenth of the rate; the source takes the rate of the small batch, 1 over
-    the scaling.
+    step          number of the step, from 0
+    warmup_steps  number of steps that are warm-up. From this step on the factor is 1; a gradual
+                  warm-up reaches 1 in the step before
+    kind          "none", "constant" or "gradual"
+
+    A constant warm-up has a tenth of the rate. In the source it has the rate of the small batch, 1
+    over the scaling.
     """
     if kind == "none" or step >= warmup_steps:
         return 1.0

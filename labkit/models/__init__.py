@@ -1,5 +1,6 @@
-"""Networks of the course, one family a file; `build` makes one by name, `example` an input for
-it.
+"""Networks of the course, one family per file.
+
+`build` makes a network by name, and `example` an input for the network.
 """
 
 import pkgutil
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
 
 
 class Recipe(NamedTuple):
-    """How a network is made: by `maker`, "file:function" of labkit.models, for inputs of `shape`
-    without the batch.
+    """How `build` makes a network.
+
+    maker     "file:function" of labkit.models
+    settings  keyword arguments of that function
+    shape     shape of an input, without the batch
     """
 
     maker: str
@@ -73,19 +77,21 @@ def build(
     like: tuple | None = None,
     pretrained: Any = None,
 ) -> "tuple[nn.Module, tuple]":
-    """Return (a network, the shape of its input without the batch) by name.
+    """Build a network by name. Returns (the network, the shape of its input without the batch).
 
-    classes     logits of the head; None: as many as the network is known for
+    classes     number of outputs (logits) of the head; None: the default of the network
     activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
-    like        (C, H, W) of the images it will see. A network for small images takes their
-                channels, and their size where that is 28 to 64 pixels a side; the others stay as
-                they are known
-    pretrained  begin with ImageNet's weights, or not. None: with those that came with the
-                installation, which only efficientnet-lite0 has; those of resnet50 are fetched from
+    like        (C, H, W) of the images that the network will see. A network for small images takes
+                their channels, and their size if it is square, 28 to 64 pixels a side. The other
+                networks keep their own shape
+    pretrained  True: begin with ImageNet's weights; False: begin with random weights. None:
+                efficientnet-lite0 begins with ImageNet's weights, which came with the installation,
+                and the others with random ones. The weights of resnet50 are fetched from
                 torchvision's publisher
+    Raises      LabError: an unknown name; a network without published weights and pretrained=True
     """
     recipe = recipe_of(name)
-    # The head, the activation and the input as they are asked for.
+    # What the caller asks for: the head, the activation and the input.
     shape = recipe.shape
     wishes = {"classes": classes, "activation": activation}
     if like and shape == SMALL:
@@ -106,7 +112,7 @@ def build(
             fix=f"choose {' or '.join(WITH_WEIGHTS)}, or train from the start",
         )
 
-    # What is not asked for stays as the recipe has it.
+    # The recipe's settings stay where the caller asks for nothing.
     settings = dict(recipe.settings)
     for key, wish in wishes.items():
         if wish is not None:
@@ -115,10 +121,11 @@ def build(
 
 
 def example(name: str, batch: int, seed: int = 0, *, shape: tuple | None = None) -> "torch.Tensor":
-    """Draw a batch of inputs for the network, the same for one seed: floats (N, C, H, W), or int64
-    tokens (N, T).
+    """Draw a batch of inputs for a network, always the same for one seed.
 
-    shape  of an input, without the batch; None: as the network is known
+    batch    number of inputs
+    shape    shape of an input, without the batch; None: that of the network's recipe
+    returns  floats (N, C, H, W), or int64 tokens (N, T)
     """
     import torch
 
@@ -134,6 +141,6 @@ def example(name: str, batch: int, seed: int = 0, *, shape: tuple | None = None)
 
 
 def recipe_of(name):
-    """Return the recipe of a name. Raises LabError, which lists the names."""
+    """Return the `Recipe` of a network. Raises a LabError with all names for an unknown name."""
     require_known(name, RECIPES, "network")
     return RECIPES[name]

@@ -22,43 +22,46 @@ def cnn(
     """
     widths = [width, 2 * width, 4 * width]
     blocks = [
-        block(before, after, activation)
-        for before, after in zip([channels, *widths], widths, strict=False)
+        block(in_channels, out_channels, activation)
+        for in_channels, out_channels in zip([channels, *widths], widths, strict=False)
     ]
     return nn.Sequential(
         *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes)
     )
 
 
-def block(before, after, activation=nn.ReLU):
-    """Build a block: (N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
+def block(in_channels, out_channels, activation=nn.ReLU):
+    """Build a block: (N, in_channels, H, W) -> (N, out_channels, ceil(H/2), ceil(W/2))."""
     return nn.Sequential(
-        *convolution(before, after, activation), *convolution(after, after, activation, stride=2)
+        *convolution(in_channels, out_channels, activation),
+        *convolution(out_channels, out_channels, activation, stride=2),
     )
 
 
-def convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
-    """Return the layers of a convolution with its norm and activation; None: without an
-    activation.
+def convolution(in_channels, out_channels, activation=None, *, size=3, stride=1, groups=1):
+    """Return the layers of a convolution with batch norm and activation.
+
+    activation  a zero-argument factory of a module; None: no activation
+    size        side of the kernel; the image is padded by half of it
     """
     conv = nn.Conv2d(
-        before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False
+        in_channels, out_channels, size, stride=stride, padding=size // 2, groups=groups, bias=False
     )
-    layers = [conv, nn.BatchNorm2d(after)]
+    layers = [conv, nn.BatchNorm2d(out_channels)]
     if activation:
         layers.append(activation())
     return layers
 
 
 def tiny(width: int = 8) -> nn.Sequential:
-    """Build the smallest useful one: three blocks of a convolution that halves the image, batch
-    norm and ReLU.
+    """Build the smallest useful network: three convolutions with batch norm and ReLU.
 
-    About a tenth of the arithmetic of `cnn(width)`, so that a training to its end takes seconds;
-    6,274 weights. Input (N, 1, H, W), output (N, 10) logits.
+    Each convolution halves the image. The arithmetic is about a tenth of that of `cnn(width)`, so
+    that a training to its end takes seconds; 6,274 weights at the default width. Input (N, 1, H,
+    W), output (N, 10) logits.
     """
     widths = [width, 2 * width, 4 * width]
     layers = []
-    for before, after in zip([1, *widths], widths, strict=False):
-        layers += convolution(before, after, nn.ReLU, stride=2)
+    for in_channels, out_channels in zip([1, *widths], widths, strict=False):
+        layers += convolution(in_channels, out_channels, nn.ReLU, stride=2)
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))

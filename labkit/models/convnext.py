@@ -3,8 +3,8 @@
 Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochastic depth, and the
         norm after the stem; the depthwise convolution is 5x5 instead of 7x7.
 
-Of those that `labkit.models.build` knows, convnext-homebrew (224 x 224 pixels in colour) has
-18,166,472 parameters with 200 classes; convnext-mini (28 to 64 pixels, quick on a CPU) has 223,834
+`labkit.models.build` knows two such networks. convnext-homebrew (224 x 224 pixels in colour) has
+18,166,472 parameters with 200 classes. convnext-mini (28 to 64 pixels, quick on a CPU) has 223,834
 with 1 channel and 10 classes.
 """
 
@@ -27,21 +27,21 @@ def convnext(
     widths, depths  channels and number of blocks of each stage
     channels        of the input images
     activation      a zero-argument factory of a module
-    stem            side of the patches that the first layer makes one pixel of
+    stem            side of the patches that the first layer turns into one pixel each
     input           (N, channels, H, W); H and W at least stem * 2^(stages - 1)
     output          (N, classes) logits
     """
     layers = [nn.Conv2d(channels, widths[0], stem, stride=stem)]
-    for before, width, depth in zip([None, *widths], widths, depths, strict=False):
-        if before:
-            layers += [LayerNorm2d(before), nn.Conv2d(before, width, 2, stride=2)]
+    for in_channels, width, depth in zip([None, *widths], widths, depths, strict=False):
+        if in_channels:
+            layers += [LayerNorm2d(in_channels), nn.Conv2d(in_channels, width, 2, stride=2)]
         layers += [Block(width, activation) for _ in range(depth)]
     head = [PixelMean(), nn.LayerNorm(widths[-1], eps=1e-6), nn.Linear(widths[-1], classes)]
     return nn.Sequential(*layers, *head).apply(initialize)
 
 
 class Block(nn.Module):
-    """Mix the neighbours of each pixel, then its channels; add the result to what came in.
+    """Mix the neighbours of each pixel, then its channels; add the result to the input.
 
     input and output  (N, width, H, W)
     """
@@ -70,15 +70,16 @@ class LayerNorm2d(nn.LayerNorm):
 
 
 class PixelMean(nn.Module):
-    """(N, C, H, W) -> (N, C)."""
+    """Average the pixels of each channel: (N, C, H, W) -> (N, C)."""
 
     def forward(self, x):
         return x.mean((2, 3))
 
 
 def initialize(layer):
-    """Draw the initial weights of the paper: a normal distribution of width 0.02, cut off; no
-    bias.
+    """Draw the paper's initial weights for a layer: a normal distribution of width 0.02, cut off.
+
+    Biases are 0.
     """
     if isinstance(layer, (nn.Conv2d, nn.Linear)):
         nn.init.trunc_normal_(layer.weight, std=0.02)

@@ -1,8 +1,7 @@
-"""A Llama-like decoder in plain torch: it reads tokens and says, after each, how likely every next
-one is.
+"""A Llama-like decoder in plain torch: for each token it reads, it predicts the next one.
 
-Root mean square norms, rotary positions, grouped queries, SwiGLU; no bias anywhere. The tokens are
-bytes. A `Cache` keeps keys and values, so that a token that has been read once is never read again.
+It has root mean square norms, rotary positions, grouped queries and SwiGLU, and no bias anywhere.
+The tokens are bytes. A `Cache` keeps keys and values, so that no token has to be read twice.
 Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864; Ainslie et al.
         2023, arXiv:2305.13245
 """
@@ -21,11 +20,11 @@ class Decoder(nn.Module):
     """Embeddings, transformer layers, a norm, one linear layer.
 
     width, layers, heads  of the transformer; width / heads is the size of a head
-    groups                heads that keys and values have: each serves heads / groups heads of the
-                          queries
+    groups                number of heads of the keys and values: each serves heads / groups heads
+                          of the queries
     inner                 width of the MLP
     longest               most tokens in a text
-    classes               number of tokens
+    classes               number of different tokens
     input                 (N, T) int64 tokens, T at most `longest`
     output                (N, classes, T) logits of each next token: classes second, as
                           `cross_entropy` wants them
@@ -53,11 +52,14 @@ class Decoder(nn.Module):
 
     @torch.inference_mode()
     def extend(self, tokens, cache):
-        """Return (N, T, classes) logits after each of T more tokens (N, T) of the N texts of a
-        cache; these grow.
+        """Read T more tokens of each of the N texts in a cache. Returns (N, T, classes) logits.
 
-        The texts may be of different lengths. This one step is prefill (many tokens), decode (one
-        token for each of many texts), and the check of what a draft has guessed (a few tokens).
+        tokens  (N, T)
+        cache   a `Cache` of N rows, which grows by these tokens; its texts may differ in length
+
+        The logits at a token are those of the token after it. This method serves as prefill (many
+        tokens), as decode (one token for each of many texts), and as the check of what a draft has
+        guessed (a few tokens).
         """
         positions = cache.lengths[:, None] + torch.arange(tokens.shape[1])  # (N, T)
         key_positions = torch.arange(int(cache.lengths.max()) + tokens.shape[1])[None]  # (1, S)
@@ -67,15 +69,16 @@ class Decoder(nn.Module):
         return logits
 
     def through(self, tokens, positions, key_positions, memories):
-        """Return (N, T, classes) logits.
+        """Compute (N, T, classes) logits of tokens at given positions.
 
         tokens         (N, T)
-        positions      (N, T) or (1, T): where they stand in their texts
-        key_positions  (1, S): those of the keys that `memories` hand out
-        memories       for each layer, a function of the new keys and values that gives all; None:
-                       there are no others
+        positions      (N, T) or (1, T): positions of the tokens in their texts
+        key_positions  (1, S): positions of the keys that `memories` return
+        memories       for each layer a function (keys, values) of the tokens -> all keys and
+                       values; None: there are no earlier keys and values
         """
-        # a token looks at those before it and at itself; heads of one group stand below each other
+        # A token looks at itself and at the tokens before it. The heads of a group share the
+        # rows, one after the other, so the mask is repeated for each head.
         mask = key_positions[:, None, None] <= positions[:, None, :, None]  # (N, 1, T, S)
         mask = mask.repeat(1, 1, self.layers[0].heads // self.groups, 1)  # (N, 1, share T, S)
         # (N, T, 1, size)
@@ -87,8 +90,9 @@ class Decoder(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then an MLP with a gate; each reads a normalised copy, and is added to what
-    came in.
+    """Attention, then an MLP with a gate.
+
+    Each of the two reads a normalised copy of its input, and its output is added to the input.
     """
 
     def __init__(self, width, heads, groups, inner, activation):
@@ -112,9 +116,10 @@ class Layer(nn.Module):
     def attention(self, x, turns, mask, memory):
         """Attend: (N, T, width) -> (N, T, width).
 
-        turns   cosines and sines (N, T, 1, size) of the tokens' positions
-        mask    bool (N, 1, share T, S): which keys a token looks at
-        memory  of this layer, as in `Decoder.through`
+        turns   (cosines, sines) of the tokens' positions, (N, T, 1, size) each
+        mask    bool (N, 1, share T, S): which keys a token looks at; share is heads / groups
+        memory  function of this layer, an element of `memories` of `Decoder.through`; None: no
+                earlier keys
         """
         # (N, T, width) -> (N, T, heads + 2 groups, size)
         heads = self.query_key_value(x).unflatten(2, (-1, self.size))
@@ -136,11 +141,11 @@ class Layer(nn.Module):
 
 
 class Cache:
-    """The keys and values of `rows` texts of at most `longest` tokens, and how long each text is.
+    """The keys and values of `rows` texts of at most `longest` tokens, and the length of each text.
 
-    keys, values  for each layer (rows, groups, longest, size); what stands behind a text's end is
-                  never looked at
-    lengths       (rows,) int64; to forget the last tokens of a text, make its length smaller
+    keys, values  for each layer (rows, groups, longest, size); what lies beyond the end of a text
+                  is never read
+    lengths       (rows,) int64; to forget the last tokens of a text, reduce its length
     """
 
     def __init__(self, decoder, rows=1, longest=None):
@@ -159,10 +164,10 @@ class Cache:
         return view
 
     def layers(self, positions, end):
-        """Return a function for each layer: (new keys, new values) -> all keys and values of the
-        first `end` positions.
+        """Return for each layer a function that stores new keys and values in the cache.
 
-        It writes the new ones, (rows, groups, T, size) each, to `positions` (rows, T) of the cache.
+        The function takes new keys and values, (rows, groups, T, size) each, and writes them to
+        `positions`, (rows, T). It returns all keys and values of the first `end` positions.
         """
         rows = torch.arange(len(positions))[:, None]  # (rows, 1)
 
@@ -177,7 +182,10 @@ class Cache:
         ]
 
     def move(self, source, target):
-        """Copy one row over another."""
+        """Copy one row over another.
+
+        source, target  numbers of the rows
+        """
         length = int(self.lengths[source])
         for tensor in (*self.keys, *self.values):
             tensor[target, :, :length] = tensor[source, :, :length]
@@ -185,9 +193,7 @@ class Cache:
 
 
 class Packed(nn.Module):
-    """A linear layer without bias whose weights were laid out once for oneDNN, not anew in each
-    call.
-    """
+    """A linear layer without bias whose weights are laid out for oneDNN once, not in each call."""
 
     def __init__(self, linear):
         super().__init__()
@@ -200,8 +206,9 @@ class Packed(nn.Module):
 
 
 def packed(decoder: Decoder) -> Decoder:
-    """Change a decoder for inference on a CPU, and return it: its matrices are `Packed`, where
-    torch has oneDNN.
+    """Prepare a decoder for inference on a CPU, in place, and return it in eval mode.
+
+    Where torch has oneDNN, the linear layers of the transformer become `Packed`.
     """
     if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         for layer in decoder.layers:
@@ -212,8 +219,9 @@ def packed(decoder: Decoder) -> Decoder:
 
 
 def _rotations(longest, size):
-    """Return cosines and sines (longest, size) of the angles: position p turns pair i by p /
-    10,000^(2i / size).
+    """Return the (cosines, sines) of the rotary angles, (longest, size) each.
+
+    Position p turns pair i of the channels by the angle p / 10,000^(2i / size).
     """
     rates = 10_000.0 ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
     angles = torch.outer(torch.arange(longest), rates).repeat(1, 2)  # (longest, size)
@@ -221,21 +229,25 @@ def _rotations(longest, size):
 
 
 def turned(x, cosines, sines):
-    """Turn the pairs of (N, T, heads, size) by their angles: channel i and channel i + size / 2
-    are a pair.
+    """Rotate the pairs of channels of (N, T, heads, size) by the angles of their positions.
+
+    Channel i and channel i + size / 2 are a pair.
+
+    cosines, sines  of the angles, (N, T, 1, size) each
     """
     first, second = x.chunk(2, 3)
     return x * cosines + torch.cat([-second, first], 3) * sines
 
 
 def initialize(layer):
-    """Draw normal weights with standard deviation 0.02."""
+    """Draw normal weights with standard deviation 0.02 for a linear layer or an embedding."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):
         nn.init.normal_(layer.weight, std=0.02)
 
 
 def decoder_large() -> Decoder:
-    """Build a random decoder of 76 million weights (303 MB): more than a core keeps near, good
-    for times only.
+    """Build a decoder of 76 million random weights (303 MB), in eval mode.
+
+    The weights do not fit into a core's cache. The network is good for measuring times only.
     """
     return Decoder(768, 12, heads=12, groups=4, inner=2048).eval()

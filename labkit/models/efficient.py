@@ -1,11 +1,11 @@
-"""Networks of few multiply-adds for small images: depthwise-separable (MobileNet) and shuffled
-(ShuffleNet).
+"""Networks of few multiply-adds for small images, in the manner of MobileNet and ShuffleNet.
 
-A 3x3 convolution from C to K channels costs 9 C K multiply-adds per pixel. Taken apart into a 3x3
-convolution of each channel on its own (9 C) and a 1x1 convolution across channels (C K), it costs
-about a ninth. ShuffleNet splits the 1x1 convolution into groups as well, and shuffles the channels
-so that the groups hear of each other. Bytes moved fall far less than multiply-adds: such layers
-wait for memory, and are not faster by the same factor.
+A 3x3 convolution from C to K channels costs 9 C K multiply-adds per pixel. A depthwise-separable
+convolution (MobileNet) is a 3x3 convolution of each channel on its own (9 C), then a 1x1
+convolution across channels (C K); together they cost about a ninth. ShuffleNet splits the 1x1
+convolution into groups as well, and shuffles the channels so that information crosses between the
+groups. The bytes moved fall far less than the multiply-adds: such layers wait for memory, and are
+not faster by the same factor.
 
 Source  Howard et al. 2017, arXiv:1704.04861; Zhang et al. 2017, arXiv:1707.01083
 """
@@ -26,8 +26,10 @@ def mobilenet(
     classes: int = 10,
     activation: Callable = nn.ReLU,
 ) -> nn.Sequential:
-    """Build a convolution to `width` channels, then blocks to 2, 2, 4 and 4 times `width`; the
-    image is halved twice.
+    """Build a small MobileNet: a convolution, then four separable blocks.
+
+    The convolution has `width` channels, the blocks 2, 2, 4 and 4 times as many. Two of the blocks
+    halve the image.
 
     separable   False: the plain counterpart, each block one 3x3 convolution across all channels
     channels    of the input images
@@ -37,19 +39,22 @@ def mobilenet(
     """
     block = _separable if separable else convolution
     layers = convolution(channels, width, activation)
-    before = width
-    for after, stride in ((2 * width, 2), (2 * width, 1), (4 * width, 2), (4 * width, 1)):
-        layers += block(before, after, activation, stride=stride)
-        before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+    in_channels = width
+    for out_channels, stride in ((2 * width, 2), (2 * width, 1), (4 * width, 2), (4 * width, 1)):
+        layers += block(in_channels, out_channels, activation, stride=stride)
+        in_channels = out_channels
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(in_channels, classes)
+    )
 
 
-def _separable(before, after, activation, *, stride=1):
-    """Return layers (N, before, H, W) -> (N, after, H / stride, W / stride): each channel alone,
-    then 1x1 across.
+def _separable(in_channels, out_channels, activation, *, stride=1):
+    """Return the layers of a separable block: a 3x3 convolution of each channel, then 1x1 across.
+
+    (N, in_channels, H, W) -> (N, out_channels, H / stride, W / stride)
     """
-    depthwise = convolution(before, before, activation, stride=stride, groups=before)
-    return depthwise + convolution(before, after, activation, size=1)
+    depthwise = convolution(in_channels, in_channels, activation, stride=stride, groups=in_channels)
+    return depthwise + convolution(in_channels, out_channels, activation, size=1)
 
 
 def shufflenet(
@@ -61,8 +66,10 @@ def shufflenet(
     classes: int = 10,
     activation: Callable = nn.ReLU,
 ) -> nn.Sequential:
-    """Build a convolution to `width` / 4 channels, then two stages of `units` units, to `width` and
-    2 `width` channels.
+    """Build a small ShuffleNet: a convolution, then two stages of `units` units.
+
+    The convolution has `width` / 4 channels, the stages `width` and 2 `width`. Each stage halves
+    the image.
 
     groups      of the 1x1 convolutions; `width` is a multiple of 16 times as many
     channels    of the input images
@@ -71,44 +78,52 @@ def shufflenet(
     output      (N, classes) logits
     """
     layers = convolution(channels, width // 4, activation)
-    before = width // 4
-    for after in (width, 2 * width):
+    in_channels = width // 4
+    for out_channels in (width, 2 * width):
         for unit in range(units):
             stride = 1 if unit else 2  # the first unit of a stage halves the image
-            layers.append(_ShuffleUnit(before, after, groups, activation, stride=stride))
-            before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+            layers.append(
+                _ShuffleUnit(in_channels, out_channels, groups, activation, stride=stride)
+            )
+            in_channels = out_channels
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(in_channels, classes)
+    )
 
 
 class _ShuffleUnit(nn.Module):
-    """1x1 in groups to a quarter of the channels, shuffle, 3x3 depthwise, 1x1 in groups; beside it
-    the input itself.
+    """A unit of ShuffleNet: convolutions on one branch, the input itself on the other.
 
-    stride  1: the input is added; 2: its average over 3x3 pixels stands beside the new channels
+    The convolutions are 1x1 in groups to a quarter of the channels, then, after a shuffle of the
+    channels, 3x3 depthwise and 1x1 in groups.
+
+    stride  1: the two branches are added. 2: the input is averaged over 3x3 pixels, and its
+            channels stand beside the new ones
     """
 
-    def __init__(self, before, after, groups, activation, *, stride):
+    def __init__(self, in_channels, out_channels, groups, activation, *, stride):
         super().__init__()
         self.groups = groups
         self.stride = stride
-        middle = after // 4
+        middle = out_channels // 4
         self.squeeze = nn.Sequential(
-            *convolution(before, middle, activation, size=1, groups=groups)
+            *convolution(in_channels, middle, activation, size=1, groups=groups)
         )
         self.depthwise = nn.Sequential(*convolution(middle, middle, stride=stride, groups=middle))
-        new = after if stride == 1 else after - before
+        new = out_channels if stride == 1 else out_channels - in_channels
         self.expand = nn.Sequential(*convolution(middle, new, size=1, groups=groups))
         self.pool = nn.AvgPool2d(3, stride, padding=1)
         self.activation = activation()
 
-    def forward(self, x):  # (N, before, H, W) -> (N, after, H / stride, W / stride)
+    def forward(self, x):  # (N, in_channels, H, W) -> (N, out_channels, H / stride, W / stride)
         new = self.expand(self.depthwise(shuffled(self.squeeze(x), self.groups)))
         joined = x + new if self.stride == 1 else torch.cat([self.pool(x), new], dim=1)
         return self.activation(joined)
 
 
 def shuffled(x, groups):
-    """Deal the channels of (N, C, H, W) out to the groups: each group gets some of every group
-    before.
+    """Reorder the channels of (N, C, H, W) so that each new group has channels of every old group.
+
+    groups  number of groups, which divides C
     """
     return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)

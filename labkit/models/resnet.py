@@ -13,14 +13,14 @@ _PUBLISHED_CLASSES = 1000  # of ImageNet
 
 
 def resnet(depth, *, channels=None, classes=_PUBLISHED_CLASSES, activation=None, pretrained=False):
-    """A ResNet, untrained where nothing else is asked for.
+    """Build a ResNet, untrained by default.
 
     depth       18, 34, 50, 101 or 152
     channels    of small images, about 28 to 64 pixels a side: the network then starts with a 3x3
                 convolution of stride 1 and no pooling; the usual start (7x7, stride 2, then
                 pooling) would leave 7 x 7 of 28 x 28 pixels before the first block. None: 3
                 channels, and the usual start
-    activation  a zero-argument factory of a module in place of ReLU
+    activation  a zero-argument factory of a module in place of ReLU; None: ReLU
     pretrained  begin with the weights that torchvision publishes (ImageNet): fetched once, checked
                 and kept. With other than 1000 classes the head is untrained. Only for the usual
                 start
@@ -38,14 +38,15 @@ def resnet(depth, *, channels=None, classes=_PUBLISHED_CLASSES, activation=None,
             nn.Conv2d(channels, 64, 3, padding=1, bias=False),
             nn.Identity(),
         )
-        # as torchvision begins
+        # the initial weights that torchvision draws
         nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     return replaced(model, nn.ReLU, lambda old: activation()) if activation else model
 
 
 def _published(depth):
-    """A state dict of the weights for ImageNet that torchvision publishes; Unavailable where
-    none can be had.
+    """Return the state dict of the ImageNet weights that torchvision publishes.
+
+    Raises  Unavailable: the weights cannot be fetched, or are not the published ones
     """
     entry = torchvision.models.get_model_weights(f"resnet{depth}").DEFAULT
     try:

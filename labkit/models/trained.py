@@ -1,5 +1,6 @@
-"""Networks that come trained with the course, in `data/trained/`: experiments begin where their
-training ended.
+"""Networks that come trained with the course, in `data/trained/`.
+
+Experiments begin with their weights instead of training first.
 """
 
 import json
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
-    """Return (the network in eval mode, its manifest) of a network that comes trained.
+    """Load a network that comes trained. Returns (the network in eval mode, its manifest).
 
     The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...};
-    accuracy is that on the test set, 0 to 1. Raises DataError when the weights are missing or are
-    not those of the manifest.
+    accuracy is the accuracy on the test set, 0 to 1.
+
+    Raises  LabError: no network of this name comes trained; DataError: the weights are missing or
+            are not those of the manifest
     """
     manifest = _manifest_of(name)
     path = root() / "data" / "trained" / manifest["file"]
@@ -32,9 +35,9 @@ def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
 
 
 def _manifest_of(name):
-    """Return the manifest of a network that comes trained, as in `trained`.
+    """Return the manifest of a network that comes trained, as a dictionary.
 
-    Raises LabError without such a network.
+    Raises  LabError: no network of this name comes trained
     """
     path = root() / "data" / "trained" / f"{name}.json"
     names = sorted(manifest.stem for manifest in path.parent.glob("*.json"))

@@ -1,5 +1,6 @@
-"""Pictures of measured rows, with units on the axes: `from labkit import plots`, then one call
-per picture.
+"""Pictures of measured rows, with units on the axes.
+
+One call draws one picture: `from labkit import plots`, then `plots.dots(...)`.
 """
 
 from labkit.plots.canvas import COLOURS, GREY, Picture, canvas, log_axis

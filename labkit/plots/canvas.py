@@ -1,6 +1,6 @@
-"""An empty picture: colours, axes, and words for a reader who cannot see it.
+"""The empty picture that every drawing starts from: colours, axes, and a description in words.
 
-Notebooks show it without a display.
+Notebooks show the picture without a display. The words are for a reader who cannot see it.
 """
 
 import io
@@ -16,8 +16,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 # Okabe-Ito: safe for all eyes
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#888888"
-FEW = 12  # so many points can all carry a number
-WIDE = 10  # a range of this factor wants a logarithmic axis
+FEW = 12  # the most points that can all carry a number
+WIDE = 10  # the factor of a range from which on an axis is logarithmic
 
 
 drawn: dict[str, "Picture"] = {}  # {name of a call of labkit.plots: the last picture that it drew}
@@ -37,8 +37,9 @@ class Picture(Figure):
 
 
 def _drawing_call():
-    """Return the name of the function of labkit.plots that a page called: "ladder" for
-    plots.ladder(...).
+    """Return the name of the function of labkit.plots that a page called.
+
+    For `plots.ladder(...)` this is "ladder". A page that makes a `Picture` itself gives "figure".
     """
     frame = sys._getframe(2)
     name = "figure"
@@ -49,8 +50,9 @@ def _drawing_call():
 
 
 def in_words(figure):
-    """Say what a figure shows, for a reader who cannot see it: titles, axes, texts, bars, both
-    ends of each line.
+    """Describe a figure for a reader who cannot see it.
+
+    The description has titles, axes, texts, bars, and both ends of each line.
     """
     return " ".join(filter(None, map(_axes_in_words, figure.axes)))
 
@@ -74,8 +76,10 @@ def _axes_in_words(ax):
 
 
 def _bars_in_words(containers):
-    """Return a phrase for each row of bars; none where many rows of one bar are all as long:
-    boxes around words.
+    """Return a phrase for each row of bars, with the lengths of the bars.
+
+    Rows of more than `FEW` bars are left out. If more than `FEW` rows all have the same lengths,
+    there are no phrases: such bars are boxes around words.
     """
     rows = [[_short(length) for length in getattr(bars, "datavalues", ())] for bars in containers]
     if len(rows) > FEW and all(row == rows[0] for row in rows):
@@ -88,8 +92,10 @@ def _bars_in_words(containers):
 
 
 def _telling_lines(lines):
-    """Return the lines with a name; without any, four at most that are neither level nor the
-    dots of one row.
+    """Return the lines that a description should mention.
+
+    These are the lines with a name. If none has a name, they are the first four lines that have
+    more than two points and are not level.
     """
     named = [line for line in lines if _name(line) and len(line.get_ydata())]
     if named:
@@ -108,13 +114,13 @@ def _line_in_words(line):
 
 
 def _name(artist):
-    """Return "fused: " where the artist has a name of its own, else ""."""
+    """Return the name of a drawn object with a colon, as in "fused: "; "" if it has no name."""
     label = artist.get_label()
     return "" if label.startswith("_") else f"{label}: "
 
 
 def _is_number(text):
-    """Return whether a label of an axis is nothing but a number: "1/4", "10 k", "1e+06"."""
+    """Return True if the label of an axis is only a number, such as "1/4", "10 k" or "1e+06"."""
     without_units = re.sub(r"\$.*?\$|\d ?[kMGT]\b|\de", "", text)
     return not re.search("[A-Za-z]", without_units)
 
@@ -124,7 +130,11 @@ def _short(value):
 
 
 def canvas(width: float = 6.5, height: float = 3.2, *, columns: int = 1, rows: int = 1) -> tuple:
-    """Return (figure, axes) of a new picture, so many inches wide and high."""
+    """Return (figure, axes) of a new picture.
+
+    width, height  in inches
+    columns, rows  number of panels; with more than one panel, axes is an array
+    """
     figure = Picture(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns)
     for ax in np.atleast_1d(axes).flat:
@@ -133,7 +143,11 @@ def canvas(width: float = 6.5, height: float = 3.2, *, columns: int = 1, rows: i
 
 
 def log_axis(ax: Any, direction: str, text: Callable) -> None:
-    """Make the "x" or "y" axis logarithmic, with numbers as `text` writes them: value -> string."""
+    """Make an axis logarithmic and label it.
+
+    direction  "x" or "y"
+    text       function value -> string that writes a number
+    """
     getattr(ax, f"set_{direction}scale")("log")
     axis = getattr(ax, f"{direction}axis")
     low, high = axis.get_view_interval()

@@ -1,4 +1,4 @@
-"""Accuracy against latency, and the front of what nothing else beats."""
+"""Accuracy against latency: the deployments, and those that no other beats on both (the front)."""
 
 from typing import Any
 
@@ -8,12 +8,14 @@ from IPython.display import display
 from labkit.format import shown
 from labkit.plots.canvas import COLOURS, FEW, GREY, WIDE, canvas, log_axis
 
-TOO_NEAR = 14  # pixels: numbers of dots that are nearer lie on each other
+TOO_NEAR = 14  # pixels: the numbers of dots that are nearer would overlap
 
 
 def pareto(rows):
-    """Draw accuracy against latency of `rows.Deployment`, and the line through those that no other
-    beats on both.
+    """Draw accuracy against latency, and a line through what no other deployment beats on both.
+
+    rows     list of `rows.Deployment`
+    returns  the figure
 
     The area of a dot is the size of the model. `numbered(rows)` says what the numbers stand for.
     The picture is so small that a telephone shows its text in 8 points.
@@ -24,12 +26,12 @@ def pareto(rows):
     colours = [COLOURS[0] if is_best else GREY for is_best in best]
     figure, ax = canvas(3.7, 2.5)
     ax.scatter(x, y, s=30 + 270 * sizes / largest, c=colours, alpha=0.75, lw=0)
-    # a front rises everywhere
+    # the front rises everywhere, so sorting x and y separately keeps the points
     ax.plot(np.sort(x[best]), np.sort(y[best]), color=COLOURS[0], lw=1, zorder=0)
     ax.margins(0.15)
     if x.max() > WIDE * x.min():
         log_axis(ax, "x", "{:g}".format)
-    # a difference of a thousandth is not drawn as a large one
+    # an axis spans at least a tenth of its largest value: a small difference stays small
     for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
         room = max(0.0, 0.1 * values.max() - np.ptp(values)) / 2
         axis.set_view_interval(values.min() - room, values.max() + room)
@@ -48,14 +50,15 @@ def pareto(rows):
 
 
 def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
-    """Show accuracy against time, a dot for each row of a board and an arrow to the next; its area
-    is its size.
+    """Show accuracy against time: a dot for each row of a board, and an arrow to the next.
+
+    The area of a dot is the size of the model.
 
     rows      a DataFrame with an accuracy in percent, a time in ms and a size in MB in its first
               three columns
-    order     how many times as fast as the first row it should become: the times that fill it are
+    order     how many times as fast as the first row a model should be; the range of such times is
               shaded
-    guessing  the accuracy in percent of who guesses, drawn as a line
+    guessing  the accuracy in percent of guessing, drawn as a line; None: no line
     """
     accuracy, milliseconds, megabytes = (
         rows.iloc[:, column].to_numpy(float) for column in range(3)
@@ -66,7 +69,7 @@ def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
     low, high = min(milliseconds.min(), fast_enough) / 1.6, milliseconds.max() * 1.6
     figure, ax = canvas(7.5, 3.4)
 
-    # The shaded times, then the dots with what stands on the board.
+    # The shaded times, then the dots with their row of the board.
     ax.axvspan(low, fast_enough, color=COLOURS[2], alpha=0.1, lw=0)
     ax.text(
         fast_enough / 1.03,
@@ -84,7 +87,7 @@ def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
         )
         _below(ax, text, milliseconds[number], accuracy[number], radii[number])
 
-    # An arrow from edge to edge of each two dots, with the factor that it is worth.
+    # An arrow from the edge of each dot to the edge of the next, with the ratio of their times.
     for number in range(1, len(rows)):
         _arrow(ax, milliseconds, accuracy, radii, number)
     if guessing is not None:
@@ -111,9 +114,7 @@ def _below(ax, text, x, y, radius):
 
 
 def _arrow(ax, milliseconds, accuracy, radii, number):
-    """Draw an arrow from the dot before to this one, and write the ratio of their times above
-    it.
-    """
+    """Draw an arrow from the dot before to dot `number`, with the ratio of their times above it."""
     start = milliseconds[number - 1], accuracy[number - 1]
     end = milliseconds[number], accuracy[number]
     style = {
@@ -131,8 +132,9 @@ def _arrow(ax, milliseconds, accuracy, radii, number):
 
 
 def _write_numbers(ax, points):
-    """Write a number above each of {number: (x, y)}; those that would lie on each other share
-    one text.
+    """Write a number above each of {number: (x, y)}.
+
+    Numbers whose texts would overlap share one text, "1, 2".
     """
     # Asking for the limits settles them; distances are then known in pixels.
     ax.get_xlim()
@@ -152,14 +154,18 @@ def _write_numbers(ax, points):
 
 
 def _latencies_and_accuracies(rows):
-    """Return (latencies, accuracies, whether no other is better on both) of `rows.Deployment`."""
+    """Return (latencies in ms, accuracies, flags of the front) of a list of `rows.Deployment`.
+
+    Each is an array (n,); a flag is True if no other deployment is better on both.
+    """
     latencies, accuracies = np.array([(row.latency_p50_ms, row.accuracy) for row in rows]).T
     return latencies, accuracies, front(latencies, accuracies)
 
 
 def numbered(rows):
-    """Return {number in the picture `pareto`: deployment}: all of a few, of many those that no
-    other beats.
+    """Return {number in the picture of `pareto`: name of the deployment}.
+
+    A picture of few deployments numbers all of them, a picture of many only those of the front.
     """
     _, _, best = _latencies_and_accuracies(rows)
     names_alike = len({row.model for row in rows}) < len(rows)
@@ -173,7 +179,7 @@ def numbered(rows):
 
 
 def front_in_words(rows):
-    """Say what the picture `pareto` shows, for a reader who cannot see it."""
+    """Describe the picture of `pareto` for a reader who cannot see it."""
     names = numbered(rows)
     latencies, accuracies, best = _latencies_and_accuracies(rows)
     phrases = []
@@ -189,8 +195,10 @@ def front_in_words(rows):
 
 
 def front(x, y):
-    """Return (n,) bool: the points that none beats: as low in x and as high in y, and better in
-    one of them.
+    """Return (n,) bool: True for each point that no other point beats.
+
+    A point beats another if it is at most as high in x and at least as high in y, and not equal to
+    it.
     """
     unbeaten = []
     for a, b in zip(x, y, strict=True):

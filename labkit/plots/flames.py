@@ -7,16 +7,17 @@ from matplotlib.colors import to_rgba
 
 from labkit.plots.canvas import GREY, canvas
 
-LETTERS = 120  # that fit into the whole width
-FEWEST_LETTERS = 4  # that say anything
+LETTERS = 120  # number of letters that fit into the whole width
+FEWEST_LETTERS = 4  # a shorter text would say nothing
 
 
 def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> Any:
-    """A flame chart: boxes (depth, start, width, name), callees under callers.
+    """Draw a flame chart: boxes in rows, callees under their callers. Returns the figure.
 
-    label  of the axis on which they begin and end, with its unit
-    bands  {name of a box: colour}: all that lies under it takes its colour, up to a band of another
-           name below; the band itself is strong
+    boxes  list of (depth, start, width, name)
+    label  of the axis on which the boxes begin and end, with its unit
+    bands  {name of a box: colour}. The box, a band, has this colour strongly, and all boxes under
+           it have it faintly, down to a band of another name
     """
     deepest = max(depth for depth, *_ in boxes)
     figure, ax = canvas(9, 1.3 + 0.3 * deepest)
@@ -41,7 +42,7 @@ def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> An
 
 
 def _write(ax, name, middle, depth, *, letters):
-    """Write a name into its box, cut to so many letters; nothing where too few fit."""
+    """Write a name into its box, cut to `letters` letters; write nothing if too few fit."""
     if letters < FEWEST_LETTERS:
         return
     text = name if len(name) <= letters else name[: letters - 1] + "…"

@@ -1,4 +1,4 @@
-"""The drawing of a network's file: its operators as a train, from input to output."""
+"""The drawing of a network's file: its operators as boxes in a row, from input to output."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from labkit.plots.canvas import COLOURS, GREY, canvas
 
 HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 GRID = ("QuantizeLinear", "DequantizeLinear")  # onto a grid of integers, and back
-FAR = 1.5  # an input that comes from further back is drawn as an arc
+FAR = 1.5  # an input from an operator that is further away is drawn as an arc
 
 
 def graph(path: str | Path) -> None:
-    """Show the operators of an ONNX file from left to right: those that multiply weights blue, the
-    others grey.
+    """Show the operators of an ONNX file from left to right.
 
-    Weights are not drawn. A thin orange line is a step onto a grid of integers or back from it, an
-    arc a shortcut past other operators.
+    Operators that multiply weights are blue, the others grey; the weights are not drawn. A thin
+    orange line is a step onto a grid of integers or back from it. An arc is a shortcut past other
+    operators.
     """
     import onnx
 
@@ -47,7 +47,10 @@ def graph(path: str | Path) -> None:
 
 
 def _on_the_way(graph):
-    """The nodes that compute with the input of a graph; the others only make weights ready."""
+    """Return the nodes that compute with the input of a graph.
+
+    The other nodes only prepare weights.
+    """
     reached = {tensor.name for tensor in graph.input} - {
         tensor.name for tensor in graph.initializer
     }
@@ -60,7 +63,7 @@ def _on_the_way(graph):
 
 
 def _draw(ax, node, x):
-    """Draw one operator: a box with its name, or a thin line."""
+    """Draw an operator as a box with its name; a step onto a grid or back as a thin line."""
     if node.op_type in GRID:
         ax.add_patch(Rectangle((x - 0.075, 0), 0.15, 1, color=COLOURS[1]))
         return
@@ -70,7 +73,7 @@ def _draw(ax, node, x):
 
 
 def _explain(ax, nodes):
-    """Write below the boxes what their colours mean, as far as the colours occur."""
+    """Write below the boxes what each colour means that occurs in the picture."""
     types = {node.op_type for node in nodes}
     meanings = []
     if types & set(HEAVY):

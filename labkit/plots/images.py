@@ -13,9 +13,9 @@ WIDEST = 8  # images in a row
 def images(pixels: Any, captions: Sequence[str], *, wrong: Sequence[bool] | None = None) -> None:
     """Show grey images with a text under each.
 
-    pixels    (n, side * side) or (n, height, width) numbers, light is high
+    pixels    (n, side * side) or (n, height, width) numbers; a high number is drawn dark
     captions  n texts, such as the labels, or what a network answered
-    wrong     n flags: the text of such an image is orange; None: all texts are black
+    wrong     n flags: the text under such an image is orange; None: all texts are black
     """
     pixels = np.asarray(pixels, dtype=float)
     if pixels.ndim == 2:
@@ -49,15 +49,17 @@ def answers(
     before: Sequence[int] | None = None,
     most: int = 24,
 ) -> None:
-    """Show grey images with the answer of a network under each, and the true label where the answer
-    is wrong.
+    """Show grey images with a network's answer under each.
 
-    pixels   (n, 1, height, width) or as of `images`; the first `most` are shown
-    classes  (n,) answers
-    labels   (n,) true classes
-    names    of the classes
-    before   (n,) answers of an earlier network: both stand under the image, and it is orange where
-             a right answer was lost; without it orange is a wrong answer
+    Where the answer is wrong, the true label stands under it.
+
+    pixels   (n, 1, height, width), or as in `images`; the first `most` are shown
+    classes  (n,) answers, as class numbers
+    labels   (n,) true class numbers
+    names    names of the classes
+    before   (n,) answers of an earlier network: both answers and the true label stand under the
+             image, and the text is orange if the earlier answer was right and this one is wrong.
+             None: the text is orange if the answer is wrong
     """
     pixels = np.asarray(pixels, dtype=float)[:most]
     if not len(pixels):

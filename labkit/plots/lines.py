@@ -12,10 +12,10 @@ from labkit.plots.canvas import COLOURS, GREY, canvas
 def line(
     by_x: Mapping[Any, Any], *, x: str, y: str, reference: tuple[float, str] | None = None
 ) -> None:
-    """Show a curve through {x: y}, or one for each name of {name: {x: y}}; all x lie at equal
-    distances.
+    """Show a curve, or several, through points at equal distances.
 
-    x, y       what the axes show, with units
+    by_x       {x: y} for one curve, or {name: {x: y}} for several with the same x
+    x, y       labels of the axes, with units
     reference  (height, text) of a dashed line
     """
     several = isinstance(next(iter(by_x.values())), Mapping)
@@ -45,8 +45,9 @@ def line(
 
 
 def _apart(heights, gap):
-    """Return the heights in their order, moved up where one is less than `gap` above another:
-    for labels.
+    """Return heights for labels, in their order, at least `gap` apart.
+
+    A height that is less than `gap` above the one below it is moved up.
     """
     moved = list(heights)
     order = sorted(range(len(heights)), key=heights.__getitem__)

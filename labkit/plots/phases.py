@@ -1,4 +1,4 @@
-"""Pictures of the phases of a program: how long each takes, in one row per way to run it."""
+"""Pictures of the phases of a program: how long each takes, with one row per variant."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,13 +20,14 @@ WIDE_ENOUGH = 0.06  # share of the picture's width from which on a part carries 
 def phases(
     by_name: Mapping[str, Mapping[str, float]], *, unit: str, label: str = "time of one step"
 ) -> None:
-    """Show a bar per name, made of one part per phase, with the numbers in the parts and their sum
-    beside it.
+    """Show a bar per name, made of one part per phase.
 
-    by_name  {name: {phase: time}}; every name has the phases of the first. Those of a training
+    The number of a part stands in it where it is wide enough, and the sum beside the bar.
+
+    by_name  {name: {phase: time}}; every name has the phases of the first. The phases of a training
              step, `OF_TRAINING`, have the same colours in every picture
     unit     of the times
-    label    what they are the times of
+    label    what the times are times of
     """
     names = list(next(iter(by_name.values())))
     longest = max(sum(times.values()) for times in by_name.values())
@@ -37,7 +38,7 @@ def phases(
     for phase in names:
         colour = OF_TRAINING.get(phase) or next(further_colours)
         values = np.array([times[phase] for times in by_name.values()])
-        begins = np.array([_before(times, phase) for times in by_name.values()])
+        begins = np.array([_begin_of(times, phase) for times in by_name.values()])
         ax.barh(range(len(values)), values, 0.7, begins, color=colour, label=phase)
         for row, (begin, value) in enumerate(zip(begins, values, strict=True)):
             if value > WIDE_ENOUGH * longest:
@@ -72,12 +73,12 @@ def phases(
 
 
 def _number(value):
-    """A time without decimals from 10 on, else with two digits."""
+    """Write a time: without decimals from 10 on, else with two digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _before(times, phase):
-    """The time of the phases before this one."""
+def _begin_of(times, phase):
+    """Return the time of all phases before `phase`."""
     names = list(times)
     return sum(times[name] for name in names[: names.index(phase)])
 
@@ -88,12 +89,11 @@ def repeated(
     label: str,
     marked: tuple[float, str] | None = None,
 ) -> None:
-    """Show what repeating a call gives, number after number: a panel for each quantity, a line for
-    each name.
+    """Show how quantities change over repetitions: a panel for each quantity, a line for each name.
 
     panels  {quantity with its unit: {name: (n,) values}}
-    label   of the axis below, such as "update"
-    marked  (number, text): a vertical line before that repetition, with its text
+    label   of the x axis, such as "update"
+    marked  (number, text): a vertical line before the repetition of this number, with a text
     """
     figure, axes = canvas(3.4 * len(panels) + 0.3, 2.7, columns=len(panels))
     for ax, (quantity, lines) in zip(np.atleast_1d(axes), panels.items(), strict=True):

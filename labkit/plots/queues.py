@@ -1,4 +1,4 @@
-"""Pictures of a service: responses over a day, and what a network is good at beside others."""
+"""Pictures of a service: response times over a day, and several networks compared by metrics."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -26,15 +26,15 @@ def responses(days: Mapping[str, Any], *, unit: str = "ms") -> None:
 
 
 def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str]) -> None:
-    """Show how many times as good each network is as the reference: a row for each metric, right is
-    better.
+    """Show how many times as good each network is as a reference, a row per metric.
 
-    What was measured stands beside it, a column for each network.
+    Dots further to the right are better. The measured numbers stand beside the picture, a column
+    for each network.
 
     board             DataFrame: a row for each network, a column for each metric with its unit;
                       NaN: not measured
-    reference         the network that stands at 1
-    higher_is_better  the metrics of which a large number is good; of all others a small one is
+    reference         name of the network that stands at 1
+    higher_is_better  the metrics of which a large number is good; of all others a small number is
     """
     board = board.astype(float)
     figure, ax = canvas(7.5, 1.2 + ROW * len(board.columns))
@@ -76,16 +76,14 @@ def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str])
 
 
 def _draw_row(ax, row, times_as_good):
-    """Draw a line through the dots of a metric."""
+    """Draw the dots of a metric, one for each network, and a line through them."""
     ax.plot([times_as_good.min(), times_as_good.max()], [row, row], color=GREY, lw=1.5, zorder=1)
     for colour, name in zip(COLOURS, times_as_good.index, strict=False):
         ax.plot(times_as_good[name], row, "o", color=colour, ms=8)
 
 
 def _columns(board):
-    """Return a line with the names of the networks, and one with the numbers of each metric, in
-    columns.
-    """
+    """Return lines of text in columns: the names of the networks, then each metric's numbers."""
     lines = [list(board.index)]
     for metric in board.columns:
         lines.append(["-" if value != value else shown(value) for value in board[metric]])

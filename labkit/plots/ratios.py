@@ -1,4 +1,4 @@
-"""Ratios with their intervals, a row for each."""
+"""Ratios with their intervals, a row for each ratio."""
 
 import numpy as np
 
@@ -10,12 +10,11 @@ FRAME = 2  # a frame around ratios ends at this factor beyond the outermost medi
 
 
 def ratio(result):
-    """Draw the ratios of a `Comparison` with their 95 % intervals; the machine cannot tell the grey
-    band apart from 1.
+    """Draw the ratios of a `measure.Comparison` with their 95 % intervals. Returns the figure.
 
-    A hollow diamond is the ratio where calls of all arms alternate, where it differs from that of
-    each alone. An interval so long that it would dwarf the others is cut off by the frame, with an
-    arrow.
+    Within the grey band this machine cannot distinguish a ratio from 1. A hollow diamond is the
+    ratio of calls that alternate; it is drawn where it differs from that of each arm alone. An
+    interval so long that it would dwarf the others is cut off by the frame, with an arrow.
     """
     rows = result.rows
     medians = [1.0, *(row.median for row in rows)]

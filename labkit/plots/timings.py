@@ -1,7 +1,6 @@
-"""Pictures of times and of other repeated measurements: dots, bars, calls in their order, lies
-beside the truth.
+"""Pictures of times and of other repeated measurements.
 
-Each call shows its picture by itself and returns nothing.
+Each function shows its picture and returns None.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from labkit.plots.canvas import COLOURS, FEW, GREY, WIDE, canvas, log_axis
 
 ROW = 0.34  # inches for a row
 ROW_OF_MANY = 0.2
-DOT = 0.35  # how strong the colour of a single value is
+DOT = 0.35  # opacity of a single value; `_drawn_values` finds the single values by it
 
 
 def dots(
@@ -26,16 +25,17 @@ def dots(
     reference: float | None = None,
     interval: Callable | None = None,
 ) -> None:
-    """Show a row per name: a dot per series or seed, its interval as a bar, a large dot in the
-    middle.
+    """Show a row per name: small dots are single values, the bar is their interval.
 
-    by_name    {name: (n,) values, or an `Interval`, of which the values are not known}; or panels
-               beside each other, {title: such a dictionary}
+    A large dot marks the middle, whose number stands beside the row.
+
+    by_name    {name: (n,) values, one per series or seed}; an `Interval` in place of the values is
+               drawn without small dots. Or {title: such a dictionary}, for panels beside each other
     unit       of the values
     label      what the values are; it stands before the unit
     reference  where a vertical line is drawn; an interval that does not contain it is orange
-    interval   function (values) -> (low, high), such as `median_interval`; None: the median alone
-               is drawn
+    interval   function (values) -> (low, high), such as `median_interval`; None: no bar is drawn,
+               and the large dot is the median
     """
     panels = by_name if isinstance(next(iter(by_name.values())), Mapping) else {"": by_name}
     most = max(len(rows) for rows in panels.values())
@@ -57,9 +57,7 @@ def dots(
 
 
 def _dots_in_a_row(ax, row, values, unit, reference, interval):
-    """Draw the values, their interval and their middle in one row, and write the middle beside
-    it.
-    """
+    """Draw the values, their interval and their middle in one row, with the middle's number."""
     middle, ends = _summary(values, interval)
     misses = reference is not None and bool(ends) and not ends[0] <= reference <= ends[1]
     colour = COLOURS[1] if misses else COLOURS[0]
@@ -73,8 +71,9 @@ def _dots_in_a_row(ax, row, values, unit, reference, interval):
 
 
 def _frame(axes):
-    """Give all panels one x axis that shows every interval; single values far outside are
-    counted, not drawn.
+    """Give all panels one range of x that shows every interval.
+
+    Single values far outside are counted in a label instead of drawn.
     """
     drawn = [_drawn_values(ax) for ax in axes]
     intervals = np.concatenate([ends for _, ends in drawn])
@@ -93,7 +92,7 @@ def _frame(axes):
 
 
 def _drawn_values(ax):
-    """Return (the single values, the ends and middles of the intervals) that were drawn."""
+    """Return two arrays of drawn x: single values, and ends and middles of intervals."""
     dots = []
     ends = []
     for line in ax.lines:
@@ -108,13 +107,13 @@ def _drawn_values(ax):
 def bars(
     by_name: Mapping[str, Any], *, unit: str, label: str = "", interval: Callable | None = None
 ) -> None:
-    """Show a bar per name, with its number and its interval where there is one.
+    """Show a bar per name, with its number and, if known, its interval.
 
     by_name   {name: a number, an `Interval`, or (n,) values}
     unit      of the values
     label     what the values are
-    interval  function (values) -> (low, high), such as `median_interval`; None: no interval of
-              values is drawn
+    interval  function (values) -> (low, high), such as `median_interval`; None: values are drawn
+              without an interval
     """
     summaries = [_summary(values, interval) for values in by_name.values()]
     heights = [middle for middle, _ in summaries]
@@ -159,11 +158,11 @@ def calls(panels: Mapping[str, Mapping[str, Any]], *, unit: str = "ms") -> None:
 
 
 def cures(stopwatch: Mapping[str, float], cured: Mapping[str, float | None], *, unit: str) -> None:
-    """Show a row per name: what the stopwatch said (orange), and what remains once the mistake is
-    cured (blue).
+    """Show a row per name with two dots: what a stopwatch said, and what it says once cured.
 
-    stopwatch  {name: multiple of the truth, above 0}
-    cured      {name: the same; None where the question is refused}
+    stopwatch  {name: multiple of the truth, above 0}: what the stopwatch said (orange)
+    cured      {name: multiple of the truth}: what remains once the mistake is cured (blue); None
+               where the measurement is refused
     unit       of the multiples
     """
     figure, ax = canvas(7, 0.9 + 0.42 * len(stopwatch))
@@ -195,8 +194,11 @@ def _write_beside(ax, point, text, *, to_the_right):
 
 
 def _summary(values, interval):
-    """Return (the middle, the two ends of the interval) of a number, an `Interval` or values; no
-    ends if unknown.
+    """Return (the middle, the ends of the interval) of a number, an `Interval` or values.
+
+    The ends are a list of two, or [] if they are not known or not finite.
+
+    interval  function (values) -> (low, high), or None
     """
     if np.ndim(values) == 0 and not hasattr(values, "low"):
         return float(values), []

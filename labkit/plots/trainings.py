@@ -1,7 +1,8 @@
 """Pictures of trainings: learning rates, loss curves, schedules, layers, a ladder of changes.
 
-Each call shows its picture and returns None. Trainings come as `Runs` of labkit.train.repeat:
-`accuracy` (seeds,), `losses` (seeds, epochs), `runs - other` and `runs.lead(other)`.
+Each function shows its picture and returns None. Trainings of several seeds come as `Runs` of
+labkit.train.repeat: `accuracy` is (seeds,), `losses` is (seeds, epochs). `runs - other` are the
+differences of the accuracies, seed by seed, and `runs.lead(other)` is the interval of their mean.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,9 @@ BAND = (0.1, 0.9)  # quantiles over the seeds
 
 
 def rates(runs: Mapping, *, rules: Mapping | None = None) -> None:
-    """Draw test accuracy against the learning rate, one line per batch size: dots are seeds, the
-    line is their mean.
+    """Draw test accuracy against the learning rate, one line per batch size.
+
+    Dots are seeds, the line is their mean.
 
     runs   {(batch, learning rate): `Runs`}
     rules  {name of a rule: (from learning rate, to learning rate)}, drawn as arrows above the lines
@@ -62,15 +64,16 @@ def _draw_rules(ax, rules, *, lowest, distance):
 
 
 def _as_fraction(rate):
-    """Return "1/4" for 0.25, "2" for 2.0."""
+    """Write a learning rate: "1/4" for 0.25, "2" for 2.0."""
     if rate < 1:
         return f"1/{round(1 / rate)}"
     return f"{rate:g}"
 
 
 def curves(panels: Mapping) -> None:
-    """Draw training curves side by side, on the same axes: the line is the mean, the band holds 8
-    of 10 seeds.
+    """Draw training curves side by side, on the same axes.
+
+    The line is the mean of the seeds, the band holds 8 of 10 seeds.
 
     panels  {title: {name: `Runs`}}
     """
@@ -99,7 +102,7 @@ def _draw_losses(ax, by_name):
 
 
 def _mark_losses(ax):
-    """Mark an axis of losses at 1, 2, 5, 10 and the like, as far as it reaches."""
+    """Label an axis of losses at 1, 2, 5, 10 and so on, within its range."""
     low, high = ax.get_ylim()
     ticks = [tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10) if low <= tick <= high]
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -109,7 +112,7 @@ def _mark_losses(ax):
 def schedules(
     by_name: Mapping[str, Callable], *, steps: int, learning_rate: float, runs: Mapping
 ) -> None:
-    """Draw the learning rate over the epochs (left) beside the training loss under it (right).
+    """Draw the learning rate over the epochs (left) beside the training loss that it gave (right).
 
     by_name        {name: schedule(step, steps) -> factor}
     steps          steps of the training
@@ -137,11 +140,14 @@ def schedules(
 
 
 def layers(ratios: Any, schedule: Callable, *, learning_rate: float, names: Sequence[str]) -> None:
-    """Draw |w| / |g| of each layer (left), and times the learning rate of each step (right).
+    """Draw |w| / |g| of each layer (left), and its product with the learning rate (right).
+
+    w is the weight of a layer, g its gradient; both pictures go over the steps.
 
     ratios         (trainings, steps, layers) of |w| / |g|; the lines are geometric means over the
                    trainings
-    schedule       schedule(step, steps) -> factor; the learning rate is `learning_rate` times it
+    schedule       schedule(step, steps) -> factor
+    learning_rate  what the factor multiplies
     names          of the layers
     """
     figure, (left, right) = canvas(9, 3.3, columns=2)
@@ -165,13 +171,12 @@ def layers(ratios: Any, schedule: Callable, *, learning_rate: float, names: Sequ
 def ladder(
     rungs: Mapping, against: Any, *, gap: Any = None, groups: Mapping | None = None, label: str = ""
 ) -> None:
-    """Draw a row per change, the best on top: its accuracy minus that of `against`, seed by seed,
-    with 95 % intervals.
+    """Draw a row per change, the best on top: its accuracy minus that of `against`, seed by seed.
 
-    rungs    {name: `Runs`}; dots are seeds, the bar is the interval of their mean
+    rungs    {name: `Runs`}; dots are seeds, the bar is the 95 % interval of their mean
     against  the `Runs` that all are compared with, the line at 0
-    gap      the `Runs` that a share is counted from: 0 % is `gap`, 100 % is `against`; None: no
-             shares
+    gap      the `Runs` of the worst case: each row says which share of the accuracy between `gap`
+             (0 %) and `against` (100 %) it has won back; None: no shares
     groups   {text of the legend: names of rungs}, each in a colour of its own; the others are blue
     label    of the axis
     """

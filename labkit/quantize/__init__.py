@@ -1,20 +1,23 @@
 """Small number formats: by hand (`integer_grid`), and by library, written into the ONNX graph.
 
-    static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training
-                                                        images
-    dynamic("net.onnx", "net-int8.onnx")                # ranges found in each call: no data is
-                                                        needed
-    weight_only("net.onnx", "net-w4.onnx", bits=4)      # weights in few bits, by groups; computes
-                                                        in float
-    from_fake_quantized(network, example, "net-qat.onnx")  # the grids that a network was trained on
-    to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
+    # Q/DQ nodes, with ranges observed on training images
+    static("net.onnx", "net-int8.onnx", train)
+    # ranges found in each call: no data is needed
+    dynamic("net.onnx", "net-int8.onnx")
+    # weights in few bits, by groups; computes in float
+    weight_only("net.onnx", "net-w4.onnx", bits=4)
+    # the grids that a network was trained on
+    from_fake_quantized(network, example, "net-qat.onnx")
+    # what is not INT8 in half precision
+    to_fp16("net-int8.onnx", "net-int8-fp16.onnx")
 
-    sensitivity(model, histograms, images)                    # which layers lose accuracy
-    automatic("net.onnx", "net-int8.onnx", histograms, held_out) # the fewest layers in float that
-    hold a limit
+    # which layers lose accuracy
+    sensitivity(model, histograms, images)
+    # the fewest layers in float that hold a limit
+    automatic("net.onnx", "net-int8.onnx", calibration, held_out)
 
-Precision lives in the file: every engine that reads ONNX then
-computes in it, and it can be verified anywhere.
+The precision is stored in the file: every engine that reads ONNX computes in it, and it can be
+verified anywhere.
 """
 # ruff: noqa: F401 (what is offered here)
 
@@ -27,7 +30,7 @@ from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.limit import Limit
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
+from labkit.quantize.ptq import RECIPES, in_int8, prepared_for_quantizer, static
 from labkit.quantize.quantize_file import comparison_images, images_for, quantize_file
 from labkit.quantize.sensitivity import all_outputs, logits, sensitivity
 from labkit.quantize.smoothing import smoothed

@@ -1,6 +1,4 @@
-"""Histograms of a network's activations on real data, and the range that an integer grid should
-cover.
-"""
+"""Histograms of a network's activations on real data, and the ranges of their integer grids."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +19,7 @@ TINY = 1e-30  # below it, bins per unit would overflow float32
 class Histogram:
     """Histogram of the absolute values of a tensor, with its smallest and largest value.
 
-    upper_edge  the bins cover 0 to here; it doubles when a larger value comes
+    upper_edge  the bins cover 0 to this number, which doubles when a larger value comes
     low, high   smallest and largest value so far; low is at most 0, high at least 0
     counts      (BINS,) number of values in each bin
     shape       shape of the tensor in the last batch
@@ -34,8 +32,9 @@ class Histogram:
     shape: tuple = ()
 
     def add(self, values):
-        """Count the finite values of an array of any shape: a mask of -infinity, or NaN, has no
-        place in a range.
+        """Count the finite values of an array of any shape.
+
+        Infinities (those of a mask, say) and NaN are left out, because no range can contain them.
         """
         self.shape = values.shape
         values = values[np.isfinite(values)]
@@ -65,21 +64,21 @@ class Histogram:
         return np.linspace(0, self.upper_edge, BINS + 1)
 
     def clipped(self, threshold):
-        """Return (low, high), clipped to -threshold..threshold."""
+        """Return the range (low, high), cut to -threshold..threshold."""
         return max(self.low, -threshold), min(self.high, threshold)
 
 
 class ActivationHistograms(dict):
-    """{name: `Histogram`} of a network's float activations; `description` names the data that it
-    was run on.
+    """A dictionary {name: `Histogram`} of the float activations of a network.
+
+    description  names the data that the network was run on
     """
 
     description = "unknown"
 
 
 def observe(model: Any, data: Any) -> ActivationHistograms:
-    """Run an ONNX model in fp32 and return a `Histogram` of each float activation, as
-    `ActivationHistograms`.
+    """Run an ONNX model in fp32 and count its float activations. Returns `ActivationHistograms`.
 
     model   a path or a ModelProto
     data    an `ImageSet` or a `Calibration`; one batch and its activations are in memory at a time.
@@ -139,14 +138,12 @@ def activations(model, data, names=None):
 
 
 def _largest_threshold(histogram):
-    """Return the upper edge: nothing saturates."""
+    """Return the upper edge of the histogram, so that no value is clipped."""
     return histogram.upper_edge
 
 
 def _percentile_threshold(histogram, percentile=PERCENTILE):
-    """Return the smallest bin edge with at least `percentile` percent of the absolute values
-    below it.
-    """
+    """Return the smallest bin edge below which lie `percentile` percent of the absolute values."""
     shares = np.cumsum(histogram.counts) / histogram.counts.sum()
     last_bin = np.searchsorted(shares, percentile / 100)
     return float(histogram.edges[last_bin + 1])
@@ -159,16 +156,16 @@ def _entropy_threshold(histogram, *, levels=128, step=8):
     step    bins between two candidates
 
     For each candidate, P is the histogram up to it, with everything beyond in its last bin. Q is
-    the same, merged into `levels` bins and spread out again over the bins that were not empty. The
-    candidate with the least KL(P, Q) wins. Source: Migacz 2017, "8-bit inference with TensorRT",
-    GTC S7310
+    the histogram up to it, merged into `levels` bins and spread out again over the bins that were
+    not empty. The candidate with the least KL(P, Q) wins. Source: Migacz 2017, "8-bit inference
+    with TensorRT", GTC S7310
     """
     counts = histogram.counts.astype(np.float64)
     # exact zeros (half of what a ReLU gives) fit on any grid and would outweigh everything else
     counts[0] = 0
     if counts.sum() == 0:
         return histogram.upper_edge
-    end = int(np.flatnonzero(counts)[-1]) + 1  # of the bins that are not empty
+    end = int(np.flatnonzero(counts)[-1]) + 1  # end of the bins that are not empty
     end = max(end, levels)
     candidates = [*range(levels, end, step), end]
     divergences = [_divergence(counts, candidate, levels) for candidate in candidates]
@@ -177,7 +174,10 @@ def _entropy_threshold(histogram, *, levels=128, step=8):
 
 
 def _divergence(counts, end, levels):
-    """Return KL(P, Q) of clipping at bin `end`, in nats; infinite where Q is zero and P is not."""
+    """Return KL(P, Q) of clipping at bin `end`, in nats; infinite where Q is zero and P is not.
+
+    P and Q are those of `_entropy_threshold`.
+    """
     from scipy.special import rel_entr
 
     # P: the histogram up to `end`, with everything beyond it in the last bin.
@@ -209,10 +209,9 @@ def ranges(
 ) -> dict[str, tuple[float, float]]:
     """Return {name: (low, high)}, the range that the grid of each tensor should cover.
 
-    method  minmax      all values: nothing saturates, and one outlier makes the grid coarse for all
-            others percentile  the smallest 99.99 percent of the absolute values
-            entropy     the clipping that changes the distribution least (Kullback-Leibler), as
-                        TensorRT does it
+    method  "minmax": all values, so that none is clipped; one outlier makes the grid coarse for all
+            others. "percentile": the smallest 99.99 percent of the absolute values. "entropy": the
+            clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
     """
     require_known(method, METHODS, "calibration method")
     threshold_of = METHODS[method]

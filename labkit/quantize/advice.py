@@ -1,4 +1,4 @@
-"""What to try where a file in small numbers answers too roughly: only what was not tried."""
+"""What to try next where a quantized file loses too much: only settings that were not tried yet."""
 
 from labkit.device import adds_int8
 
@@ -6,7 +6,7 @@ from labkit.device import adds_int8
 SEVEN_BITS = ("onnxruntime", "openvino")
 
 
-def ways_on(
+def remedies_in_words(
     precision: str,
     *,
     with_data: bool,
@@ -17,13 +17,18 @@ def ways_on(
     recipe: str = "tensorrt",
     weight_bits: str = "recipe",
 ) -> str:
-    """Return as a sentence what may keep more of the answers than the settings of `labkit quantize`
-    that failed.
+    """Return a sentence on which other settings of `labkit quantize` may keep more of the answers.
 
-    precision  one of `PRECISIONS`
-    with_data  real data were observed
-    automatic  layers were left in float by themselves, `loss` answers of a hundred being allowed
-    with_classes  answers were counted; else decibels alone decide
+    The arguments are the settings that lost too much:
+
+    precision     one of `quantize_file.PRECISIONS`
+    with_data     True if activations were observed on real data
+    automatic     True if the layers that stay in float were chosen by `automatic`
+    loss          lost answers per hundred that `automatic` allowed
+    with_classes  True if answers were counted; False if decibels alone decided
+    method        how the observed ranges were clipped: a key of `METHODS`
+    recipe        the engine that the file is for, one of `ptq.RECIPES`
+    weight_bits   "recipe", "auto", "7" or "8"
     """
     remedies = []
     if precision in ("int8", "int8+fp16"):

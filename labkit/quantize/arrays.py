@@ -1,4 +1,4 @@
-"""Real inputs of a network that takes no pictures, from a file of arrays."""
+"""Real inputs from a file of arrays, for a network that takes no images."""
 
 from pathlib import Path
 
@@ -15,9 +15,10 @@ BATCH = 32
 def arrays_for(model: onnx.ModelProto, path: str | Path, count: int, split: str) -> Calibration:
     """Return a `Calibration` of the examples in a file.
 
+    model   the ModelProto that the examples are for
     path    .npz, with an array for each input of the model: by its names, or in its order
-    count   number of examples
-    split   "test" for those that are held out, "train" for the others
+    count   most examples to take
+    split   "test" for the examples that are held out, "train" for the others
     Raises  LabError: a file that is not sound, or does not fit the model; too few examples
     """
     path = Path(path)
@@ -30,14 +31,14 @@ def arrays_for(model: onnx.ModelProto, path: str | Path, count: int, split: str)
             found=f"{len(arrays)}: {', '.join(arrays)}",
         )
 
-    # With the types of the model, under its names.
+    # The arrays in the types of the model, under its names.
     inputs = {}
     for (name, value), array in zip(values.items(), arrays.values(), strict=True):
         inputs[name] = array.astype(
             helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         )
 
-    # Those of the split.
+    # The examples of the split.
     example_count = len(next(iter(inputs.values())))
     numbers = split_numbers(example_count, split)
     if numbers is None:

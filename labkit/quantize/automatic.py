@@ -1,9 +1,9 @@
 """Partial quantization: INT8 that leaves as little in float as the answers allow.
 
 What     the network is smoothed (`smoothing`), or its outliers are multiplied in float
-         (`outliers`), where that pays; each layer is put into INT8 alone and its noise in the
-         answers is measured; those with the most noise per multiply-add stay in float, as many as
-         it takes; then each of them is tried in INT8 once more
+         (`outliers`), where that improves the answers. Each layer is put into INT8 alone and its
+         noise in the answers is measured. The layers with the most noise per multiply-add stay in
+         float, as many as the limit needs. Then each of these is tried in INT8 once more
 When     all layers in INT8 change too many answers: few channels, depthwise convolutions, attention
 Cost     one quantization and one run of the network per layer, a minute or more; float layers give
          up their speed
@@ -29,12 +29,12 @@ from labkit.quantize.activation_ranges import observe
 from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.limit import Limit
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import LIGHT, in_int8, outlier_products, prepared
+from labkit.quantize.ptq import LIGHT, in_int8, outlier_products, prepared_for_quantizer
 from labkit.quantize.sensitivity import all_outputs, logits, multiply_adds_by_node, sensitivity
 from labkit.quantize.smoothing import smoothed
 
-SCAN_EXAMPLES = 64  # that the noise of a single layer is measured on
-# layers in float that are tried in INT8 once more, those with the most multiply-adds
+SCAN_EXAMPLES = 64  # number of examples on which the noise of a single layer is measured
+# number of layers in float that are tried in INT8 once more: those with the most multiply-adds
 RETRIED_LAYERS = 12
 
 # Keys of the file's metadata.
@@ -44,7 +44,13 @@ JUDGED_ON_KEY = "judged"
 
 
 class Transformation(NamedTuple):
-    """A change of the network that may make it easier to quantize."""
+    """A change of the network that may make it easier to quantize.
+
+    metadata_key  key in the file's metadata under which the change is noted
+    description   the setting of the change, for the note
+    apply         function (ModelProto, `Calibration`) -> the changed ModelProto
+    min_gain_db   the change is made only if the SQNR of the answers rises by more than this
+    """
 
     metadata_key: str
     description: str
@@ -63,22 +69,23 @@ TRANSFORMATIONS = (
 
 
 def automatic(src, dst, data, held_out, *, limit=None, **settings):
-    """Quantize an ONNX file to INT8, leaving in float what it takes to stay within the limit.
-    Returns the path `dst`.
+    """Quantize an ONNX file to INT8 with as few layers in float as a limit needs.
 
+    src, dst  paths of the file and of the quantized file
     data      a `Calibration`, on which ranges and the noise of single layers are measured
     held_out  a `Calibration` of other examples, which the network was not trained on: the limit is
               judged on it
     limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in
               all of them
     settings  keyword arguments of `in_int8`: recipe, method, weight_bits
+    returns   the path `dst`
     Raises    LabError: no layer can be in INT8 within the limit; the labels do not fit
 
     The file's metadata names the nodes that stay in float, with a reason for each: see
     `float_nodes`.
     """
     limit = limit or Limit()
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     with explained(src, "quantized"):
         network = _Network(model, observe(model, data), settings)
         exact = all_outputs(model, held_out)
@@ -140,10 +147,10 @@ def _nothing_in_int8(src, model, work, limit):
 class _Network:
     """A network that is quantized several times, with different nodes in float.
 
-    model       a `prepared` ModelProto
-    histograms  result of `observe` for it
+    model       a ModelProto that `prepared_for_quantizer` returned
+    histograms  result of `observe` for the model
     settings    keyword arguments of `in_int8`
-    metadata    what the file will say about how the network was transformed
+    metadata    {key: text} for the quantized file: how the network was transformed
     """
 
     model: Any
@@ -156,10 +163,10 @@ class _Network:
 
 
 def float_nodes(path: str | Path) -> tuple:
-    """Read what `automatic` wrote into a file.
+    """Read from a file which nodes `automatic` left in float.
 
-    Returns ({node in float: reason}, share of the multiply-adds in INT8, description of the data it
-    was judged on).
+    Returns ({node in float: reason}, share of the multiply-adds in INT8, description of the data on
+    which the limit was judged).
     """
     import onnx
 
@@ -172,7 +179,8 @@ def float_nodes(path: str | Path) -> tuple:
 def _transformed(network, data):
     """Return the network after the best of the `TRANSFORMATIONS`; unchanged if none gains enough.
 
-    The gain is that of the SQNR of the first output with all layers in INT8, on calibration data.
+    The gain is measured in the SQNR of the first output with all layers in INT8, on calibration
+    data.
     """
     examples = data.first(SCAN_EXAMPLES)
     exact = logits(network.model, examples)
@@ -193,9 +201,9 @@ def _transformed(network, data):
 
 
 def _choose_float_layers(model, within_limit, table):
-    """Choose the layers to leave in float: as few multiply-adds as possible. Returns {node:
-    reason}.
+    """Choose layers to leave in float, with few multiply-adds in total. Returns {node: reason}.
 
+    model         the ModelProto
     within_limit  function (names of nodes in float) -> True if the network then stays within the
                   limit
     table         result of `sensitivity`: the noise of each layer alone
@@ -237,8 +245,9 @@ def _choose_float_layers(model, within_limit, table):
 
 
 def _reasons_by_layer(model, table):
-    """Return {layer: sentence on its share of the noise and of the multiply-adds} for all layers
-    of `sensitivity`.
+    """Return {layer: sentence} for all layers in the result of `sensitivity`.
+
+    The sentence says the layer's share of the noise and of the multiply-adds.
     """
     # Convolutions of several groups get a name of their own.
     grouped = set()
@@ -265,7 +274,7 @@ def _reasons_by_layer(model, table):
 
 
 def _reasons_of_unquantized(model, work):
-    """Return {node: reason} for the heavy nodes that stay in float in any case.
+    """Return {node: reason} for the heavy nodes that no recipe puts into INT8.
 
     work  {node: multiply-adds}
     """

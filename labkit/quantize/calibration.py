@@ -2,8 +2,8 @@
 
 Weights are known when a network is quantized; activations are not. Their ranges are observed on a
 few hundred examples of the data that the network will see. Random numbers have other ranges and
-give a network that looks right and answers wrongly, so there is no default here, and noise is
-refused.
+give a network that looks right and answers wrongly. Therefore data have no default here, and noise
+is refused.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,7 @@ MAX_STD = 20.0  # images with a larger standard deviation have not been normalis
 
 @dataclass(frozen=True)
 class LazyBatches:
-    """Batches that are made again each time they are iterated, so that one of them is in memory at
-    a time.
+    """Batches that are made anew in each iteration, so that only one is in memory at a time.
 
     make  function () -> iterable of batches
     """
@@ -39,9 +38,9 @@ class LazyBatches:
 class Calibration:
     """Real inputs of a network, and where they come from.
 
-    batches  a tuple, or `LazyBatches` for more than fits into memory: they are iterated several
-             times. A batch is an array, float32 (n, C, H, W) or int64 (n, T); for a network of
-             several inputs it is {input name: array}
+    batches  a tuple, or `LazyBatches` for more than fits into memory: the batches are iterated
+             several times. A batch is an array, float32 (n, C, H, W) or int64 (n, T); for a network
+             of several inputs a batch is {input name: array}
     source   description of the data, such as "fashion-mnist train"; it is written into the
              quantized file
     labels   (N,) correct classes, if they are known
@@ -69,11 +68,10 @@ class Calibration:
         _require_real_data(first_batches)
 
     def _count_examples(self):
-        """Fill `sizes` and require finite numbers. Returns the first batches, {input name: array}
-        each.
+        """Fill `sizes` and refuse NaN and infinity. Returns a list of {input name: array}.
 
-        The first 64 examples are kept for a closer look; of the others one batch is in memory at a
-        time.
+        The list holds the first batches with 64 examples, for a closer look. Of the others one
+        batch is in memory at a time.
         """
         first_batches = []
         for batch in self.batches:
@@ -100,13 +98,14 @@ class Calibration:
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
-        """Make a `Calibration` from an `ImageSet`, usually of training images, because the test
-        must stay unseen.
+        """Make a `Calibration` from an `ImageSet`, which usually holds training images.
+
+        Test images must stay unseen.
 
         data   an `ImageSet`; a `Calibration` is returned unchanged
-        count  number of images, each class in proportion; all of them if there are fewer
+        count  number of images, each class in proportion; all images if there are fewer
         batch  images in a batch
-        size   pixels a side; None: as they are
+        size   pixels a side; None: the size that the images have
         seed   of the choice and the order of the images
         """
         if isinstance(data, cls):
@@ -130,9 +129,7 @@ class Calibration:
         )
 
     def first(self, count):
-        """Return a `Calibration` of the first batches, as many as hold at least `count`
-        examples.
-        """
+        """Return a `Calibration` of the first batches that hold at least `count` examples."""
         return self._slice(0, self._batches_with(count))
 
     def after(self, count):
@@ -140,7 +137,7 @@ class Calibration:
         return self._slice(self._batches_with(count), len(self.sizes))
 
     def _batches_with(self, count):
-        """Return how many batches hold at least `count` examples."""
+        """Return how many of the first batches it takes to hold at least `count` examples."""
         examples = np.cumsum(self.sizes)
         return int(np.searchsorted(examples, count)) + 1
 
@@ -154,14 +151,14 @@ class Calibration:
 
 
 def split_numbers(count: int, split: str) -> np.ndarray | None:
-    """Return the numbers of the examples of a split, where no others are for the test; None: too
-    few to hold some out.
+    """Return the numbers of the examples of one split, for data without a test set of their own.
 
-    Every fourth example is held out for the test, of fewer than 256 every second or third.
+    Every fourth example is held out for the test; of fewer than 256 examples every second or third.
 
-    count  number of all examples
-    split  "test" for those that are held out, "train" for the others: all of them where there are
-           too few
+    count    number of all examples
+    split    "test" for the examples that are held out, "train" for the others
+    returns  None for "test" if there are too few examples to hold some out; "train" then has all of
+             them
     """
     numbers = np.arange(count)
     step = min(HELD_OUT, count // MIN_EXAMPLES)
@@ -174,7 +171,8 @@ def split_numbers(count: int, split: str) -> np.ndarray | None:
 def _require_real_data(batches):
     """Raise a LabError if examples repeat, or images are noise or not normalised.
 
-    Only images are looked at closely: random tokens look like text in an unknown language.
+    Only images are checked for noise: random tokens look like text in an unknown language.
+
     batches  list of {input name: array}
     """
     distinct_examples = set()
@@ -209,8 +207,12 @@ def _refusal(expected, received):
 
 
 def neighbour_correlation(images, axis):
-    """Return the correlation of each pixel with the next one along `axis`: near 1 for
-    photographs, near 0 for noise.
+    """Return the correlation of each pixel with the next one along `axis`.
+
+    It is near 1 for photographs and near 0 for noise.
+
+    images  (n, C, H, W)
+    axis    2 or 3
     """
     length = images.shape[axis]
     pixels = images - images.mean(axis=(2, 3), keepdims=True)

@@ -1,13 +1,12 @@
-"""Quantization without data: INT8 with ranges found anew in each call, or weights alone in few
-bits.
+"""Quantization without data: ranges found anew in each call, or weights alone in few bits.
 
-What     weights are stored as integers, one grid per output channel; what enters a matrix product
-         is put on a grid of 0 to 255 when it arrives, one for the whole tensor
+What     weights are stored as integers, one grid per output channel; the activations that enter a
+         matrix product are put on a grid of 0 to 255 in each call, one grid for the whole tensor
 When     no data is at hand, or ranges differ much from one input to the next, as those of a
          transformer do
-Cost     each call looks for the ranges; an answer depends a little on what else is in its batch
-Not when the network consists of convolutions: they stay float, for ONNX Runtime is no faster with
-them this way
+Cost     each call looks for the ranges; an answer depends a little on the other items in its batch
+Not when the network consists of convolutions: these stay float, because ONNX Runtime is no faster
+         with dynamic convolutions
 Source   ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
 """
 
@@ -21,7 +20,7 @@ from pathlib import Path
 from labkit.errors import LabError, require_known
 from labkit.export.runtime import explained
 from labkit.export.write import write_model
-from labkit.quantize.ptq import layers_of, outlier_products, prepared
+from labkit.quantize.ptq import layers_of, outlier_products, prepared_for_quantizer
 
 DYNAMIC = ("MatMul", "Gemm")
 _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses
@@ -31,22 +30,23 @@ def dynamic(
     src: str | Path, dst: str | Path, *, in_float: Iterable[str] = (), bits: int = 7
 ) -> Path:
     """Write a copy of an ONNX file whose products with stored weights are computed in integers.
-    Returns the path `dst`.
 
+    src, dst  paths of the file and of the copy
     in_float  names of nodes to leave in float
-    bits      of the weights: 7, or 8 on a CPU with VNNI. Others add two products in 16 bits, which
-              8 bits overflow
+    bits      of the weights: 7, or 8 on a CPU with VNNI. Other CPUs add two products in 16 bits,
+              which weights of 8 bits overflow
+    returns   the path `dst`
     Raises    LabError: an unknown node; nothing to quantize
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     layers = layers_of(model, DYNAMIC, in_float, stored=True)
     with explained(src, "quantized"), tempfile.TemporaryDirectory() as folder, _quiet():
         left_in_float = {*in_float, *outlier_products(model)}
-        # it turns a Gemm into a MatMul of another name, and stumbles over the shape of the old
-        # weights
+        # The quantizer turns a Gemm into a MatMul of another name, and fails on declared shapes of
+        # the old weights.
         to_quantize = []
         for name in layers:
             if name not in left_in_float:
@@ -69,26 +69,27 @@ def dynamic(
 def weight_only(
     src: str | Path, dst: str | Path, *, bits: int = 8, block: int = 32, inputs: str = "float"
 ) -> Path:
-    """Write a copy of an ONNX file whose matrix products have stored weights of few bits. Returns
-    the path.
+    """Write a copy of an ONNX file whose matrix products have stored weights of few bits.
 
-    What     each run of `block` weights of one output shares a scale; so does, with inputs="int8",
-             each run of what enters, and integers are multiplied. Otherwise the kernel turns the
-             weights back into floats in every call
+    What     each run of `block` weights of one output shares a scale. With inputs="float" the
+             kernel turns the weights back into floats in every call. With inputs="int8" each run of
+             `block` inputs shares a scale as well, and integers are multiplied
     When     activations have outliers: they coarsen the grid of one block only. Or loading the
              weights is what takes the time, as in large language models at small batches
     Cost     with inputs="float" the products stay float and the weights are unpacked: slower than
              fp32 where neither memory nor size decides. With "int8" many items at once gain less
-             than by `dynamic`: a scale per block
-    Not when the activations bear one grid: `dynamic` and `static` are faster then
+             than by `dynamic`: there is a scale per block
+    Not when one grid per activation is fine enough: `dynamic` and `static` are faster then
     Source   ONNX Runtime's MatMulNBits, rounding to nearest; groups: Yao et al. 2022,
              arXiv:2206.01861
 
-    bits   8 or 4
-    block  weights that share a scale: 16, 32, 64, 128 or 256
-    inputs "float", or "int8": a hint in the file, which ONNX Runtime heeds where the CPU has a
-    kernel for it
-    Raises  LabError: other bits or inputs; no product with stored weights
+    src, dst  paths of the file and of the copy
+    bits      8 or 4
+    block     weights that share a scale: 16, 32, 64, 128 or 256
+    inputs    "float", or "int8": a hint in the file, which ONNX Runtime heeds where the CPU has a
+              kernel for it
+    returns   the path `dst`
+    Raises    LabError: other bits or inputs; no product with stored weights
     """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
     from onnxruntime.quantization.onnx_model import ONNXModel
@@ -98,7 +99,7 @@ def weight_only(
             "There are no kernels for weights of that many bits.", expected="8 or 4", found=bits
         )
     require_known(inputs, tuple(_LEVELS), "kind of inputs")
-    wrapped = ONNXModel(prepared(src))
+    wrapped = ONNXModel(prepared_for_quantizer(src))
     wrapped.replace_gemm_with_matmul()  # a Gemm is a product and an addition
     model = wrapped.model
     layers_of(model, ("MatMul",), stored=True)
@@ -114,14 +115,12 @@ def weight_only(
 
 @contextmanager
 def _quiet():
-    """Silence the progress messages of a library, and its warnings about packages that are not
-    needed here.
-    """
-    before = logging.root.manager.disable
+    """Silence the quantizer's progress messages and warnings while the block runs."""
+    level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level)

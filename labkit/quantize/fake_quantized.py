@@ -1,12 +1,11 @@
-"""A network that was trained with its rounding becomes a Q/DQ file on exactly the grids that it was
-trained on.
+"""Export of a network that was trained with rounding to a Q/DQ file on exactly the same grids.
 
-What     the fake quantizers of a network (modules that round in training) are in the file
-         QuantizeLinear and DequantizeLinear, and its weights are stored as integers
+What     the fake quantizers of a network (modules that round in training) become QuantizeLinear
+         and DequantizeLinear in the file, and its weights are stored as integers
 When     after quantization-aware training; or with scales that were chosen by hand, where `static`
          would observe others
 Cost     none beyond that of an export
-Not when the network has no fake quantizers: `static` makes them of a file in fp32
+Not when the network has no fake quantizers: `static` quantizes its file in fp32
 Source   ONNX, operators QuantizeLinear and DequantizeLinear; torch.onnx.ops.symbolic
 """
 
@@ -30,18 +29,19 @@ ANY_SIZE = 2**62  # of a tensor that is computed once
 def from_fake_quantized(
     network: "nn.Module", example: Any, path: str | Path, **settings: Any
 ) -> Path:
-    """Write a network with fake quantizers as a checked Q/DQ file with stored integers. Returns the
-    path.
+    """Write a network with fake quantizers as a checked Q/DQ file. Returns the path.
 
     network   a torch module. While it is exported (`torch.compiler.is_exporting()`), each of its
-              fake quantizers gives `torch.onnx.ops.symbolic("DequantizeLinear", ...)` of integers:
-              of a weight those that it computes, of an activation those of
-              `torch.onnx.ops.symbolic("QuantizeLinear", ...)`. An engine stores biases as multiples
-              of the input's scale times that of the weights: unless the network rounds them so,
-              too, their answers differ a little
-    example   of `to_onnx`
-    settings  of `to_onnx`
-    Raises    LabError: nothing in the network is quantized; what `to_onnx` raises
+              fake quantizers returns `torch.onnx.ops.symbolic("DequantizeLinear", ...)` of
+              integers. The integers of a weight are computed by the quantizer; those of an
+              activation are `torch.onnx.ops.symbolic("QuantizeLinear", ...)`
+    example   an input of the network, as for `to_onnx`
+    path      of the file
+    settings  further keyword arguments of `to_onnx`
+    Raises    LabError: nothing in the network is quantized; every error of `to_onnx`
+
+    An engine rounds biases to multiples of the input's scale times the weights' scale. Unless the
+    network rounds them in this way, too, the answers of both differ a little.
     """
     with TemporaryDirectory() as folder:
         draft = to_onnx(network, example, Path(folder) / "computed.onnx", **settings)
@@ -58,8 +58,9 @@ def from_fake_quantized(
 
 
 def _with_stored_integers(model):
-    """Return a ModelProto in which everything that no input changes is computed: of weights the
-    integers are left.
+    """Return a ModelProto in which everything that does not depend on an input is computed.
+
+    Of the weights, only their integers are left.
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass

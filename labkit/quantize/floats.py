@@ -1,16 +1,15 @@
-"""Half precision written into an ONNX file: float16 for what bears it, float32 for what does not.
+"""Half precision written into an ONNX file: float16 where its range suffices, float32 elsewhere.
 
-What     weights and activations in 16 bits; sums of exponentials and of squares, and what comes
-         near the largest float16, stay in float32
+What     weights and activations in 16 bits; sums of exponentials and of squares, and values near
+         the largest float16, stay in float32
 When     a GPU serves the network, or INT8 changes too many answers; a file from elsewhere, or one
          already in INT8
 Cost     half the bytes instead of a quarter; a CPU without instructions for it is no faster, and
          INT8+FP16 is slower there than float32 (0.5 to 0.9 of its speed in ONNX Runtime): such
          files are for GPUs
 Not when the network itself is at hand: the cleanest file is then `to_onnx(model.half(), ...)`.
-Verify an INT8+FP16 file
-         in ONNX Runtime with its optimisations off: fusing such graphs, it has been seen to compute
-         something else
+         Verify an INT8+FP16 file in ONNX Runtime with its optimisations off: in fusing such graphs,
+         ONNX Runtime has been seen to compute something else
 Source   Micikevicius et al. 2017, arXiv:1710.03740; the converter is onnxconverter_common.float16
 """
 
@@ -43,10 +42,12 @@ FLOAT32 = onnx.TensorProto.FLOAT
 def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32.
 
-    data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest
-            float16 stay float32. Without it only the weights are looked at
-    Returns the path `dst`
-    Raises  LabError: a copy that cannot be opened, or that answers something else on made-up inputs
+    src, dst  paths of the file, in fp32 or INT8, and of the copy
+    data      an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest
+              float16 stay float32. None: only the weights are looked at
+    returns   the path `dst`
+    Raises    LabError: a copy that cannot be opened, or that answers something else on made-up
+              inputs
     """
     converter = "The package that writes half precision into ONNX graphs is missing."
     float16 = packages.imported(
@@ -74,7 +75,7 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     _separate_weights(model, blocked)
 
     with explained(src, "converted to float16"), warnings.catch_warnings():
-        # one for each weight that is smaller than the smallest float16
+        # the converter warns of each weight that is smaller than the smallest float16
         warnings.simplefilter("ignore")
         converted = float16.convert_float_to_float16(
             model,
@@ -84,9 +85,10 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
             op_block_list=list(blocked_types),
             node_block_list=[node.name for node in blocked],
         )
-    del converted.graph.value_info[:]  # the types of what lies in between follow from the rest
+    del converted.graph.value_info[:]  # the types of values in between follow from the nodes
 
-    # INT8 rounds another way when its scales are rounded: what that loses, real data tell.
+    # The answers of an INT8 file change when its scales are rounded. So only the copy of a file in
+    # fp32 is compared with it here; for INT8, real data have to show what is lost.
     try:
         return write_model(converted, dst, original=src if in_fp32 else None)
     except LabError as error:
@@ -96,14 +98,15 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
 
 
 def _stays_in_float(node, large):
-    """True for a node that touches a value of `large`, and for a cast, whose type is an
-    attribute and stays.
+    """Return True for a node that reads or writes a value named in `large`, and for a cast.
+
+    A cast stays because its type is an attribute, which the converter does not change.
     """
     return node.op_type == "Cast" or not large.isdisjoint([*node.input, *node.output])
 
 
 def _with_constants_as_weights(model):
-    """Return a copy of a ModelProto whose Constant nodes are stored weights."""
+    """Return a copy of a ModelProto whose Constant nodes have become stored weights."""
     import onnx_ir
     from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
@@ -113,7 +116,7 @@ def _with_constants_as_weights(model):
 
 
 def _large_weights(model):
-    """Return the names of the stored weights that reach beyond the largest float16."""
+    """Return the names of the stored weights with a value beyond the largest float16."""
     from onnx.numpy_helper import to_array
 
     large = set()
@@ -128,11 +131,13 @@ def _large_weights(model):
 
 
 def _separate_weights(model, blocked):
-    """Copy each weight that a node in float32 shares with another node, so that it has its own.
+    """Give each node in float32 its own copy of every weight that it shares with another node.
 
-    Changes `model`. The converter gives each weight one type, so a shared one would be rounded. The
-    types of weights that the file declares are deleted: with one, the converter would round that
-    weight and cast it back.
+    Changes `model`. The converter gives each weight one type, so a shared weight would be rounded.
+    The types that the file declares for weights are deleted, because the converter would round such
+    a weight and cast it back.
+
+    blocked  the nodes that stay in float32
     """
     # The names that other nodes read, also those inside branches and loops.
     weights = {

@@ -1,13 +1,13 @@
 """FP8 (E4M3) written into an ONNX file: eight bits that keep an exponent.
 
-What     a sign, four bits of exponent, three of mantissa: from 2**-9 to 448, with a step that grows
-         with the number, so that rounding moves it by a sixteenth at most; one scale per tensor is
+What     a sign, four bits of exponent, three of mantissa: from 2**-9 to 448. The step grows with
+         the number, so that rounding moves a number by a sixteenth at most; one scale per tensor is
          enough
 When     small values must keep their precision next to large ones, and the GPU is of SM89 (Ada,
          Hopper) or later
 Cost     calibration data, for the largest value of each activation
 Not when all values are of one size: INT8 is finer then; on a CPU or an older GPU, which cannot
-compute in it
+         compute in it
 Source   Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
 """
 
@@ -17,7 +17,7 @@ from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
 from labkit.export.write import write_model
 from labkit.quantize.activation_ranges import observe
-from labkit.quantize.ptq import prepared
+from labkit.quantize.ptq import prepared_for_quantizer
 from labkit.quantize.smoothing import inserted, new_value
 
 LARGEST = 448.0  # of E4M3
@@ -25,17 +25,18 @@ FIRST_OPSET = 19
 
 
 def to_fp8(src, dst, data):
-    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights. Returns
-    the path `dst`.
+    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights.
 
-    data    an `ImageSet`, a `Calibration`, or what `observe` returned: the scale of an activation
-            is its largest value over 448. Weights have one scale per tensor
-    Raises  LabError: no data; an operator set before 19
+    src, dst  paths of the file and of the copy
+    data      an `ImageSet`, a `Calibration`, or the result of `observe`: the scale of an activation
+              is its largest value over 448. Weights have one scale per tensor
+    returns   the path `dst`
+    Raises    LabError: no data; an operator set before 19
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
         raise LabError(
@@ -43,7 +44,7 @@ def to_fp8(src, dst, data):
         )
     histograms = observe(model, data)
     fp8_model = onnx_ir.from_proto(model)
-    through_fp8 = {}  # {value: the same after a way through FP8}
+    through_fp8 = {}  # {value: the value converted to FP8 and back}
     for node in list(fp8_model.graph):
         if node.op_type in QUANTIZED:
             for index, value in enumerate(node.inputs[:2]):
@@ -57,10 +58,9 @@ def to_fp8(src, dst, data):
 
 
 def _through_fp8(reader, value, histograms):
-    """Put the nodes before a reader that take a value to FP8 and back; stored weights become FP8 at
-    once.
+    """Insert nodes before `reader` that convert a value to FP8 and back. Returns the new value.
 
-    Returns the value after them.
+    Stored weights become FP8 in the file, so that only the way back needs a node.
     """
     import ml_dtypes
 

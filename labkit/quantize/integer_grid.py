@@ -3,7 +3,7 @@
     real = scale * (integer - zero_point)
 
 `scale` is the step of the grid, `zero_point` the integer that stands for 0.0. A symmetric grid has
-zero_point = 0 and signed integers (-128 to 127 at 8 bits). An asymmetric one has unsigned integers
+zero_point = 0 and signed integers (-128 to 127 at 8 bits). An asymmetric grid has unsigned integers
 (0 to 255) and spends all of them on low..high, which pays after a ReLU, where nothing is negative.
 0.0 always lies on the grid: a padded border stays exactly zero.
 
@@ -36,7 +36,7 @@ def scale_zero_point(low: Any, high: Any, *, bits: int = 8, symmetric: bool = Tr
     """Return (scale, zero_point) of the grid that covers the values from `low` to `high`.
 
     low, high  numbers, or arrays (C,) for one grid per channel; the range is widened to contain 0.0
-    Returns float32 scales above 0 and int32 zero points, shaped like `low`.
+    returns    float32 scales above 0 and int32 zero points, shaped like `low`
 
     A range of -1 to 3 at 8 bits has the scale 3 / 127 if symmetric, else 4 / 255 and the zero point
     64.
@@ -74,12 +74,14 @@ def quantize(
     symmetric: bool = True,
     axis: int | None = None,
 ) -> np.ndarray:
-    """Turn real numbers into integers: round to the nearest grid point (ties to even), saturate at
-    the ends.
+    """Turn real numbers into integers of a grid.
+
+    Each number is rounded to the nearest grid point (ties to even). Numbers beyond the grid
+    become its outermost point.
 
     x                  floats of any shape
     scale, zero_point  numbers, or (C,) for the channels along `axis` of x
-    Returns int8, int16, uint8 or uint16, the smallest type that holds the grid.
+    returns            int8, int16, uint8 or uint16, the smallest type that holds the grid
     """
     lowest, highest = integer_range(bits, symmetric=symmetric)
     scale = per_channel(scale, x, axis)
@@ -99,8 +101,10 @@ def dequantize(integers, scale, zero_point=0, *, axis=None):
 
 
 def per_channel(values, x, axis):
-    """Reshape values (C,) so that they broadcast along `axis` of x: (C,) to (1, C, 1, 1) for
-    images and axis 1.
+    """Reshape values (C,) so that they broadcast along `axis` of x.
+
+    For images and axis 1, (C,) becomes (1, C, 1, 1). A single number, or values without an axis,
+    are returned unchanged.
     """
     values = np.asarray(values)
     if axis is None or values.ndim == 0:
@@ -111,10 +115,10 @@ def per_channel(values, x, axis):
 
 
 def sqnr_db(exact: Any, approximate: Any) -> float:
-    """Return the signal-to-quantization-noise ratio in decibels: 10 log10(power of the values /
-    power of the error).
+    """Return the signal-to-quantization-noise ratio in decibels; infinite if nothing is lost.
 
-    One more bit halves the step and adds 6.02 dB. Infinite if nothing is lost.
+    This is 10 log10(power of the exact values / power of the error). One more bit halves the step
+    and adds 6.02 dB.
     """
     exact = np.asarray(exact, np.float64)
     approximate = np.asarray(approximate, np.float64)

@@ -1,4 +1,4 @@
-"""The limit that `automatic` holds: how much of the answers INT8 may cost."""
+"""The limit that `automatic` keeps to: how much of the answers INT8 may cost."""
 
 import math
 from dataclasses import dataclass
@@ -15,16 +15,18 @@ _UNLABELLED = "count other answers: leave out --labels"
 class Limit:
     """The most that INT8 may lose on held-out examples.
 
-    points    most that may be lost, in points of a hundred: items whose largest output moves to
-              another place. It counts only where an axis holds classes. One standard error of the
-              share that was counted is added to it: of many choices that are tried, the best looks
-              better than it is
-    min_sqnr  least SQNR of what varies, in dB: of each output and each of its channels
-    labels    count the right answers lost instead, where the examples have labels. INT8 turns wrong
-              answers into right ones, too, so this allows more
+    points    most answers per hundred that may change: an answer is the class with the largest
+              output. It counts only where an axis of the output holds classes. One standard error
+              is added to the counted share: of many choices that are tried, the best looks better
+              than it is
+    min_sqnr  least SQNR in dB that `export.variation.likeness` may find in an output or one of its
+              channels
+    labels    True: count right answers that are lost instead of answers that change; the examples
+              need labels. INT8 turns wrong answers into right ones, too, so this allows more
     unseen    the split ("train", "test") that the network was surely not trained on: the limit is
               judged on images of it. None: not known
-    axis      of the first output, that holds classes; None: 1 for (N, classes), and none otherwise
+    axis      axis of the first output that holds classes; None: 1 for (N, classes), and no axis
+              otherwise
     """
 
     points: float = 0.5
@@ -38,38 +40,38 @@ class Limit:
         return f"at most {self.points:g} points of {counted} and at least {self.min_sqnr:g} dB"
 
     def holds(self, exact, quantized, labels=None):
-        """True if the outputs `quantized` may stand for `exact`, both (N, ...).
+        """Return True if the outputs `quantized` may stand for the outputs `exact`, both (N, ...).
 
-        labels  (N,) the right answers, where they are counted
+        labels  (N,) right classes; needed if `self.labels`
         """
         if not likeness(exact, quantized).lowest_db >= self.min_sqnr:
             return False
-        axis = self._classes(exact)
+        axis = self._class_axis(exact)
         if axis is None:
             return True
-        before = exact.argmax(axis)
-        after = quantized.argmax(axis)
+        exact_classes = exact.argmax(axis)
+        quantized_classes = quantized.argmax(axis)
         if self.labels:
-            lost = (before == labels).astype(float) - (after == labels)
+            lost = (exact_classes == labels).astype(float) - (quantized_classes == labels)
         else:
-            lost = (before != after).astype(float)
-        lost = lost.reshape(len(lost), -1).mean(1)  # of the answers that an item has
+            lost = (exact_classes != quantized_classes).astype(float)
+        lost = lost.reshape(len(lost), -1).mean(1)  # share of each item's answers
         standard_error = lost.std() / math.sqrt(len(lost))
         return bool(100 * (lost.mean() + standard_error) <= self.points)
 
-    def _classes(self, exact):
+    def _class_axis(self, exact):
         """Return the axis of the outputs (N, ...) that holds classes, or None."""
         if self.axis is None and exact.ndim == 2:
-            return 1 if exact.shape[1] > 1 else None  # one column has no largest
+            return 1 if exact.shape[1] > 1 else None  # one column has no largest output
         return self.axis
 
     def labels_of(self, data, exact):
-        """Return the labels of a `Calibration` that are to be counted, (N,), or None.
+        """Return the labels (N,) of a `Calibration` that `holds` needs; None if it needs none.
 
-        exact   what the network puts out for it
-        Raises  LabError: there are none, or the network does not answer with them
+        exact   outputs of the network for this data
+        Raises  LabError: the data have no labels, or the network does not answer with them
         """
-        axis = self._classes(exact)
+        axis = self._class_axis(exact)
         if not self.labels or axis is None:
             return None
         if data.labels is None:

@@ -1,15 +1,14 @@
-"""Outliers in float: the few channels that reach furthest are multiplied in float, all others in
-INT8.
+"""Outliers in float: the few channels that reach furthest are multiplied in float, not in INT8.
 
-What     the columns of an activation whose largest values stand far above the others leave the
-         integer product; a small product in float brings them back: x W = (x without them) W +
+What     the columns of an activation whose largest values are far above those of the others leave
+         the integer product; a small product in float adds their part: x W = (x without them) W +
          x[them] W[them]
 When     a few channels of a transformer reach many times further than the rest and coarsen the grid
          for all
 Cost     a selection, a small product and a sum per layer: time in each call, and the rows of their
          weights once more
 Not when all channels reach about as far, or where smoothing is enough, which costs nothing in the
-call
+         call
 Source   Dettmers et al. 2022 (LLM.int8), arXiv:2208.07339, section 3.2. There an outlier is above
          6.0 in absolute value; here it is measured against the other channels, because networks
          differ in scale
@@ -20,26 +19,26 @@ from typing import Any
 import numpy as np
 import onnx
 
-from labkit.quantize.smoothing import channel_maxima, entering, inserted, new_value, stored
+from labkit.quantize.smoothing import channel_maxima, inserted, layers_by_input, new_value, stored
 
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
 
 def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> onnx.ModelProto:
-    """Return a copy of a `prepared` ModelProto that computes the same, with its outliers in
-    products of their own.
+    """Return a copy of a model that multiplies its outliers in products of their own.
 
-    Observe its ranges anew; `in_int8` leaves the new products in float. A network without outliers
-    comes back as it is.
+    The copy computes the same. Observe its ranges anew; `in_int8` leaves the new products in float.
+    A model without outliers is returned unchanged.
 
+    model  a ModelProto that `prepared_for_quantizer` returned
     data   a `Calibration`: the largest value of each channel is observed on it
-    times  an outlier reaches further than so many times the median channel of its tensor
+    times  an outlier reaches further than this many times the median channel of its tensor
     """
     import onnx_ir
 
     split = onnx_ir.from_proto(model)
     layers = {}  # {value: the layers that only multiply it}
-    for value, readers in entering(split.graph).items():
+    for value, readers in layers_by_input(split.graph).items():
         plain_readers = [reader for reader in readers if _only_multiplies(reader)]
         if plain_readers:
             layers[value] = plain_readers
@@ -55,9 +54,7 @@ def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> 
 
 
 def _only_multiplies(layer):
-    """True when a layer only multiplies its input by stored weights, and a node reads its
-    output.
-    """
+    """Return True for a layer that only multiplies by stored weights and whose output is read."""
     attributes = layer.attributes
     multiplies = layer.op_type == "Gemm" or (layer.op_type == "MatMul" and stored(layer).ndim == 2)
     unchanged_input = attributes.get_float("alpha", 1.0) == 1 and not attributes.get_int(
@@ -67,9 +64,12 @@ def _only_multiplies(layer):
 
 
 def _split(value, readers, outliers, channels):
-    """Let the readers of a value multiply all but its outliers, and add the product of those.
+    """Split a value between two products: the outliers in float, the others in the layers.
 
-    outliers  their channels, of so many
+    value     the value in the graph
+    readers   the layers that multiply the value
+    outliers  numbers of the outlier channels
+    channels  number of all channels
     """
     # Before the first reader: the value without its outliers, and the outliers alone.
     first = readers[0]
@@ -81,8 +81,8 @@ def _split(value, readers, outliers, channels):
     inlier_value = inserted(first, "Mul", [value, mask], f"{value.name}_rest{FLOAT}")
     outlier_value = inserted(first, "Gather", [value, indices], f"{value.name}_few{FLOAT}", axis=-1)
 
-    # Each reader multiplies the one, and a product in float the other; what read its output reads
-    # their sum.
+    # Each reader multiplies the value without outliers, and a product in float the outliers. Nodes
+    # that read the output of the reader now read the sum of both.
     for reader in readers:
         weights = stored(reader)
         if reader.attributes.get_int("transB", 0):

@@ -1,5 +1,4 @@
-"""Quantization after training: an fp32 ONNX file becomes one with Q/DQ nodes, on ranges observed on
-real data.
+"""Quantization after training: an fp32 ONNX file gets Q/DQ nodes, with ranges from real data.
 
 What     weights and activations are rounded to integers of 8 bits, with ranges fixed beforehand
 When     convolutions and matrix products take the time, and the CPU or GPU multiplies integers
@@ -7,22 +6,22 @@ When     convolutions and matrix products take the time, and the CPU or GPU mult
 Cost     some hundred real examples and one run on them; some answers change: count them before you
          use the file
 Not when channels of an activation reach unequally far, as in transformers and after depthwise
-convolutions: see
-         smoothing and partial quantization; GRU, LSTM and ConvTranspose always stay in float
+         convolutions: see smoothing and partial quantization; GRU, LSTM and ConvTranspose always
+         stay in float
 Source   Jacob et al. 2017, arXiv:1712.05877; ONNX Runtime's quantizer. Which settings each engine
          accepts was tried, not read
 
-One network needs a file for each engine, because they want different integers:
+One network needs a file for each engine, because the engines want different integers:
 
-tensorrt     activations and weights int8 and symmetric, weights per channel, only the heavy
-             operators, their outputs and biases left in float
-onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what
-             stands between the heavy operators too
-openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO
-             fuses the rest itself
+tensorrt     activations and weights int8 and symmetric, weights per channel; only the inputs of
+             the heavy operators, while their outputs and biases stay in float
+onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel; also the
+             light operators between the heavy ones
+openvino     on a CPU: the same numbers as onnxruntime, but only for the inputs of the heavy
+             operators, because OpenVINO fuses the rest itself
 
-7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8
-bits overflow.
+Weights have 7 bits because a CPU without VNNI instructions adds pairs of products in int16, which
+weights of 8 bits overflow.
 """
 
 import copy
@@ -68,10 +67,10 @@ def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path
     settings  keyword arguments of `in_int8`
     Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
 
-    Ask `labkit.engines.fidelity.quantized` before using the file: it compares the answers with
+    Call `labkit.engines.fidelity.quantized` before using the file: it compares the answers with
     those of fp32.
     """
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     histograms = observe(model, data)
     with explained(src, "quantized"):
         quantized = in_int8(model, histograms, **settings)
@@ -81,14 +80,16 @@ def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path
 def in_int8(
     model, histograms, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits="recipe"
 ):
-    """Return an INT8 copy of a `prepared` ModelProto.
+    """Return an INT8 copy of a model.
 
+    model        a ModelProto that `prepared_for_quantizer` returned
     histograms   result of `observe`
-    recipe       the engine that will run it, one of `RECIPES`
+    recipe       the engine that will run the copy, one of `RECIPES`
     method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
     in_float     names of nodes to leave in float
     weight_bits  7, 8, "auto" (8 if this CPU adds INT8 products without overflow, else 7), or
                  "recipe" (the bits that the recipe sets)
+    Raises       LabError: nothing to quantize; an unknown recipe, method or node
     """
     layers_of(model, QUANTIZED, in_float)  # raises a LabError if there are none
     settings = _recipe_settings(recipe, model)
@@ -112,7 +113,7 @@ def in_int8(
 
     excluded = [*in_float, *outlier_products(model)]
     quantized = _insert_qdq(copy.deepcopy(model), tensor_ranges, settings, excluded)
-    # With nothing left in float, there is nothing to quantize in a network of doubles, say.
+    # No layer was to stay in float, and still none is in integers: its weights are doubles, say.
     in_integers = any(node.op_type == "QuantizeLinear" for node in quantized.graph.node)
     if not in_integers and not in_float:
         raise LabError(
@@ -140,10 +141,12 @@ def _weight_types(model):
 
 
 def layers_of(model, op_types, in_float=(), *, stored=False):
-    """Return the names of the nodes of these operator types.
+    """Return the names of the nodes of some operator types.
 
-    stored  only those with stored weights
-    Raises  LabError: there are none, or a node named in `in_float` does not exist
+    op_types  names of the types
+    in_float  names of nodes that must exist
+    stored    True: only nodes with stored weights
+    Raises    LabError: there is no such node, or a node named in `in_float` does not exist
     """
     weight_names = {tensor.name for tensor in model.graph.initializer}
     layers = []
@@ -206,17 +209,19 @@ def _recipe_settings(recipe, model):
         settings["op_types_to_quantize"] += light
     else:
         options["QuantizeBias"] = False  # TensorRT refuses int32 biases
-        # it would cost accuracy for nothing
+        # integers in these outputs would cost accuracy and gain nothing
         options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)
     settings["extra_options"] = options
     return settings
 
 
-def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model as the quantizer wants it: shapes inferred, batch norm folded into the
-    convolution before it.
+def prepared_for_quantizer(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in the form that the quantizer needs.
 
-    Raises  LabError: the file is quantized already
+    Shapes are inferred, and batch norm is folded into the convolution before it.
+
+    src     a path or a ModelProto
+    Raises  LabError: the file is quantized already, or too old
     """
     model = _with_new_operators(require_fp32(src))
     with tempfile.TemporaryDirectory() as folder:
@@ -234,8 +239,9 @@ def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _with_new_operators(model):
-    """Return a ModelProto of at least operator set 13, where a Q/DQ node may have a scale for
-    each channel.
+    """Return the model in operator set 13 or later.
+
+    Only from this set on, a Q/DQ node may have a scale for each channel.
     """
     opset = next(
         (opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")),
@@ -245,7 +251,7 @@ def _with_new_operators(model):
         return model
     try:
         return onnx.version_converter.convert_version(model, FIRST_OPSET)
-    except Exception as error:  # it knows some operators only
+    except Exception as error:  # the converter knows only some operators
         raise LabError(
             "This file is too old to be quantized.",
             expected=f"operator set {FIRST_OPSET} or later",
@@ -255,7 +261,11 @@ def _with_new_operators(model):
 
 
 def require_fp32(src, *, also=()):
-    """Load an ONNX file. Raises a LabError if its precision is neither fp32 nor one of `also`."""
+    """Load an ONNX file. Returns its ModelProto.
+
+    also    further precisions that are accepted
+    Raises  LabError: the precision of the file is neither fp32 nor one of `also`
+    """
     model = checked(src)
     precision = precision_of(model)
     accepted = ("fp32", *also)

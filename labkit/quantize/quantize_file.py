@@ -1,6 +1,4 @@
-"""Quantization as the command line asks for it: a file, the name of a data set, the name of a
-precision.
-"""
+"""Quantization as the command line offers it: a file, and the names of data and of a precision."""
 
 import math
 import tempfile
@@ -23,8 +21,8 @@ from labkit.quantize.limit import Limit
 from labkit.quantize.ptq import static
 
 PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16", "int8-blocks")
-JUDGE_IMAGES = 1024  # that `automatic` judges its choice on
-COMPARISON_IMAGES = 256  # that a quantized file is compared with the original on
+JUDGE_IMAGES = 1024  # number of images on which `automatic` judges its choice
+COMPARISON_IMAGES = 256  # number of images on which a quantized file is compared with the original
 
 
 def quantize_file(
@@ -41,8 +39,8 @@ def quantize_file(
 
     precision  one of `PRECISIONS`
     data       name of a data set, "folder:<path>" or a file .npz, whose training examples are
-               observed; int8 and fp8 need them
-    count      number of these images
+               observed; int8 and fp8 need data
+    count      number of these examples
     pictures   {"size": ..., "mean": ..., "std": ...}, keyword arguments of `images_for`
     settings   keyword arguments of `static`: recipe, method, weight_bits, in_float. If `in_float`
                is a `Limit`, `automatic` chooses the layers that stay in float
@@ -87,10 +85,11 @@ def quantize_file(
 
 
 def _calibration_and_held_out(images, count, limit):
-    """Return two `Calibration`s without a common image: what is observed, and what the limit is
-    judged on.
+    """Return two `Calibration`s without a common image: one to observe, one to judge the limit on.
 
     images  function (number of images, split="train") -> `Calibration`
+    count   number of images to observe
+    limit   the `Limit`: its `unseen` says on which split it is judged
     """
     # Judge on further training images, or on test images other than those of the comparison at the
     # end.
@@ -120,9 +119,12 @@ def _calibration_and_held_out(images, count, limit):
 
 
 def comparison_images(src: str | Path, data: str, **pictures: Any) -> Calibration:
-    """Return a `Calibration` of at most 256 test images, on which a quantized file is compared with
-    the original.
+    """Return a `Calibration` of test images, to compare a quantized file with its original.
 
+    It holds at most 256 images.
+
+    src       path of an ONNX file
+    data      name of a data set, or another `name` of `images_for`
     pictures  size, mean and std, as for `images_for`
     """
     test_images = images_for(
@@ -132,13 +134,14 @@ def comparison_images(src: str | Path, data: str, **pictures: Any) -> Calibratio
 
 
 def images_for(model, name, count, split="train", *, size=None, mean=None, std=None):
-    """Return a `Calibration` of images of a data set, in the size and the channels that the model
-    takes; or of arrays.
+    """Return a `Calibration` of images of a data set, in the size and the channels of the model.
 
     model      a ModelProto
-    name       name of a data set, or a folder of pictures: without test images in it, some pictures
-               count as such. Or a file .npz for `arrays_for`, of a model that takes no pictures
+    name       name of a data set, or a folder of pictures: if the folder has no test images, some
+               of its pictures are held out. Or a file .npz for `arrays_for`, of a model that takes
+               no images
     count      number of images
+    split      "train" or "test"
     size       pixels a side, used where the model leaves them open
     mean, std  that pixels from 0 to 1 are normalised with: numbers per channel, or text such as
                "0.5,0.5,0.5". None: those in the file's metadata, else those of the data set; for a
@@ -189,10 +192,12 @@ def images_for(model, name, count, split="train", *, size=None, mean=None, std=N
 
 
 def _with_channels(images, channels):
-    """Return an `ImageSet` with this many channels: grey repeated as colour, or the brightness of
-    colours.
+    """Return an `ImageSet` with the channels that the model takes.
+
+    Grey images are repeated as colour images; colour images become their brightness.
 
     channels  number of channels that the model takes; 0: any
+    Raises    LabError: the images cannot be converted
     """
     pixels = images.images  # (N, C, H, W)
     image_channels = pixels.shape[1]
@@ -216,13 +221,14 @@ def _with_channels(images, channels):
 
 
 def _with_normalisation(images, metadata, mean, std):
-    """Return an `ImageSet` with the mean and std of the user, else of the file, else unchanged; its
-    split says which.
+    """Return an `ImageSet` with the mean and std of the user, else of the file, else its own.
 
     metadata   {key: text} of the model's file, perhaps with "mean" and "std"
-    mean, std  what the user gave, or None
+    mean, std  what the user typed, or None
+
+    The split of the result says where the numbers come from.
     """
-    # What the user typed goes before what the file notes.
+    # Numbers that the user typed take precedence over those in the file.
     typed = {key: value for key, value in (("mean", mean), ("std", std)) if value}
     in_file = for_unit_pixels(metadata)
     in_file.pop("scaled", None)
@@ -247,10 +253,11 @@ def _with_normalisation(images, metadata, mean, std):
 
 
 def _parse_numbers(value, option):
-    """Return "0.5,0.4,0.3" as (0.5, 0.4, 0.3): one number for each channel, or one for all.
+    """Parse numbers for the channels, such as "0.5,0.4,0.3". Returns them as a tuple.
 
-    value   text, or numbers, which are returned as a tuple
+    value   text; or numbers, one for each channel or one for all
     option  "mean" or "std", for the error
+    Raises  LabError: not all are numbers from 0 to 1, or a std is 0
     """
     try:
         if isinstance(value, str):
@@ -272,7 +279,8 @@ def _parse_numbers(value, option):
 def _load_split(name, split, size):
     """Load the `ImageSet` of a split.
 
-    If a folder has no test images, some of its pictures count as such: `split_numbers` says which.
+    If a folder has no test images, `split_numbers` says which of its pictures are held out for
+    them.
     """
     import torch
 

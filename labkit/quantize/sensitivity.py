@@ -1,6 +1,7 @@
 """Which layers lose accuracy in INT8? Quantize one at a time, and look at the answers.
 
-One layer alone shows how much noise it brings; what several bring together may be more or less.
+This shows how much noise each layer brings alone; several layers together may bring more or less
+than the sum.
 """
 
 import math
@@ -18,16 +19,15 @@ BATCH = 500  # examples that are run at once
 
 
 def sensitivity(model, histograms, images, **settings):
-    """Measure how INT8 for one heavy layer alone disturbs the answers. Returns a DataFrame, a row
-    per layer in order.
+    """Measure how INT8 for one heavy layer alone disturbs the answers, layer by layer.
 
-    model   what `prepared` made of an ONNX file
-    histograms  what `observe` returned for it
-    images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of
-            the final test
-    settings  of `in_int8`: recipe, method, weight_bits
-    Columns layer, kind, share_of_work (of the network's multiply-adds) and sqnr_db (of the logits
-    against fp32)
+    model       a ModelProto that `prepared_for_quantizer` returned
+    histograms  result of `observe` for the model
+    images      (N, C, H, W) floats to compare the answers on, or other `items` of `logits`; not the
+                images of the final test
+    settings    keyword arguments of `in_int8`: recipe, method, weight_bits
+    returns     a DataFrame, a row per layer in order, with the columns layer, kind, share_of_work
+                (of the network's multiply-adds) and sqnr_db (of the logits against fp32)
     """
     import pandas as pd
 
@@ -49,13 +49,12 @@ def sensitivity(model, histograms, images, **settings):
 
 
 def multiply_adds_by_node(model, histograms):
-    """Count the multiply-adds of each heavy node for the last batch that was observed: {name of the
-    node: count}.
+    """Count the multiply-adds of each heavy node for the last observed batch: {node: count}.
 
-    Those that no recipe puts into integers, such as a GRU, are among them; an Einsum is not.
+    Nodes that no recipe puts into integers, such as a GRU, are included; an Einsum is not.
 
     model       a ModelProto
-    histograms  what `observe` returned for it
+    histograms  result of `observe` for the model
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     shapes |= {name: histogram.shape for name, histogram in histograms.items()}
@@ -66,7 +65,10 @@ def multiply_adds_by_node(model, histograms):
 
 
 def _multiply_adds_of(node, shapes):
-    """Return the multiply-adds of a node; shapes: {tensor: its shape}."""
+    """Return the multiply-adds of a node.
+
+    shapes  {name of a tensor: its shape}
+    """
     first, second = (shapes[name] for name in node.input[:2])
     # in each step of each row, all weights: those of the input and those of the state
     if node.op_type in RECURRENT:
@@ -80,15 +82,15 @@ def _multiply_adds_of(node, shapes):
 
 
 def logits(path: Any, items: Any) -> np.ndarray:
-    """Return the first of `all_outputs`: (N, ...) float32."""
+    """Return the first output of an ONNX file, (N, ...) float32, as `all_outputs` computes it."""
     return next(iter(all_outputs(path, items).values()))
 
 
 def all_outputs(path, items):
-    """Return {name: (N, ...) float32}: the outputs of an ONNX file that rounds where it says, by
-    Q/DQ nodes or to float16, and nowhere else.
+    """Return the outputs of an ONNX file for many inputs: {name: (N, ...) float32}.
 
-    It runs without the integer kernels of this CPU, which may saturate.
+    Numbers are rounded where the file says so, by Q/DQ nodes or to float16, and nowhere else. The
+    integer kernels of this CPU, which may saturate, are not used.
 
     path   a file, or a ModelProto
     items  (N, ...) for a network of one input, a `Calibration`, or a list of batches

@@ -1,9 +1,9 @@
 """SmoothQuant: weights take over a part of the range of the activations.
 
 What     each input channel j of a layer is divided by a factor s_j and its weights are multiplied
-         by it: the same product, from channels that are more alike on their common grid; s_j =
-         max|x_j|^alpha / max|w_j|^(1 - alpha)
-When     some channels reach much further than others: outliers of a transformer, what enters a
+         by s_j. The product is the same, but the channels are more alike on their common grid:
+         s_j = max|x_j|^alpha / max|w_j|^(1 - alpha)
+When     some channels reach much further than others: outliers of a transformer, inputs of a
          depthwise convolution
 Cost     none where the layer before takes the division into its weights; elsewhere a multiplication
          per number
@@ -21,34 +21,35 @@ from labkit.export.operators import QUANTIZED
 from labkit.quantize.activation_ranges import activations
 from labkit.quantize.integer_grid import per_channel
 
-# f(x / s) = f(x) / s for a positive factor per channel: a division moves through them to the layer
-# before
+# f(x / s) = f(x) / s for a positive factor per channel: a division moves through these operators to
+# the layer before
 _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 
 
 def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.ModelProto:
-    """Return a copy of a `prepared` ModelProto that computes the same and is easier to quantize.
+    """Return a copy of a model that computes the same and is easier to quantize.
 
+    model   a ModelProto that `prepared_for_quantizer` returned
     data    a `Calibration`: the largest value of each channel is observed on it
-    alpha   0 leaves the activations to the weights, 1 makes all their channels alike; 0.5 is usual,
-            0.7 to 0.85 where outliers are large. A depthwise convolution has a grid for each
-            channel of its weights: there it is always 1
+    alpha   1 makes all channels of the activations alike, 0 all input channels of the weights. 0.5
+            is usual, 0.7 to 0.85 where outliers are large. A depthwise convolution has a grid for
+            each channel of its weights: there alpha is always 1
 
-    Where no layer before can take in the division, it becomes a node. Observe the ranges of the
-    copy anew.
+    Where no layer before can take in the division, a multiplication is inserted. Observe the ranges
+    of the copy anew.
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     smooth = onnx_ir.from_proto(model)
-    layers_of = entering(smooth.graph)
+    layers_of = layers_by_input(smooth.graph)
     axes = {
         value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in layers_of.items()
     }
     activation_maxima = channel_maxima(model, data, axes)
     for value, layers in layers_of.items():
         axis = axes[value.name]
-        kernels = [_by_input(layer) for layer in layers]
+        kernels = [_as_kernel(layer) for layer in layers]
 
         # The factor of each channel, from the largest activation and the largest weight.
         weight_maxima = np.max([np.abs(kernel).max((1, 3)).ravel() for kernel in kernels], 0)
@@ -57,15 +58,15 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
         factor = _factor(activation_maxima[value.name], weight_maxima, exponent)
 
         # Divide the activation: in the layers before it, or by a node.
-        before = _takers(value, axis, len(layers))
-        if before is None:
+        stored_inputs = _inputs_to_divide(value, axis, len(layers))
+        if stored_inputs is None:
             per_item = factor[:, None, None] if axis == 1 else factor
             division = new_value(smooth.graph, f"{value.name}_factor", 1 / per_item)
             divided = inserted(layers[0], "Mul", [value, division], f"{value.name}_smooth")
             for layer in layers:
                 layer.replace_input_with(0, divided)
         else:
-            for node, index in before:
+            for node, index in stored_inputs:
                 _replace(node, index, _output_scaled(node, index, 1 / factor))
 
         # Multiply the weights.
@@ -76,9 +77,10 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
     return onnx.shape_inference.infer_shapes(onnx_ir.to_proto(smooth))
 
 
-def entering(graph):
-    """Return the layers with stored weights, by the value that they multiply: {value: layers},
-    in the graph's order.
+def layers_by_input(graph):
+    """Group the layers with stored weights by the value that they multiply: {value: layers}.
+
+    The layers are in the order of the graph.
     """
     layers = {}
     for node in graph:
@@ -92,13 +94,16 @@ def entering(graph):
 
 
 def stored(node, index=1):
-    """Return the stored array that a node has as the input of this index."""
+    """Return the stored array that is input number `index` of a node."""
     return node.inputs[index].const_value.numpy()
 
 
 def new_value(graph, name, array, dtype=np.float32):
-    """Add a stored array to a graph, in place of another of that name. Returns its value."""
-    import onnx_ir  # in the functions: half a second
+    """Add a stored array to a graph and return its value.
+
+    name  of the array; an array that has this name already is replaced
+    """
+    import onnx_ir  # not at the top: the import takes half a second
 
     array = onnx_ir.tensor(np.asarray(array, dtype, order="C"), name=name)
     graph.initializers[name] = onnx_ir.val(name, const_value=array)
@@ -106,13 +111,19 @@ def new_value(graph, name, array, dtype=np.float32):
 
 
 def _replace(node, index, array):
-    """Give a node a stored array of its own; other nodes that read the old one keep it."""
+    """Replace input number `index` of a node by a stored array of its own.
+
+    Other nodes that read the old array keep it.
+    """
     name = f"{node.inputs[index].name.partition('_of_')[0]}_of_{node.name}"
     node.replace_input_with(index, new_value(node.graph, name, array))
 
 
 def inserted(reader, op_type, inputs, name, **attributes):
-    """Put a node before another that shall read it. Returns its output, which has the same name."""
+    """Insert a node before the node `reader`, which shall read its output. Returns that output.
+
+    name  of the node and of its output
+    """
     import onnx_ir
 
     node = onnx_ir.node(op_type, inputs, attributes, outputs=[onnx_ir.val(name)], name=name)
@@ -120,9 +131,10 @@ def inserted(reader, op_type, inputs, name, **attributes):
     return node.outputs[0]
 
 
-def _by_input(layer):
-    """Return the weights of a layer as (groups, outputs of a group, inputs of a group, all
-    else).
+def _as_kernel(layer):
+    """Return a layer's weights as (groups, outputs of a group, inputs of a group, positions).
+
+    The positions are those of a kernel; a matrix has one.
     """
     weights = stored(layer)
     if layer.op_type == "Conv":
@@ -134,7 +146,7 @@ def _by_input(layer):
 
 
 def _as_stored(layer, kernel):
-    """Return weights in the shape that the file has: the inverse of `_by_input`."""
+    """Return weights in the shape that the file stores: the inverse of `_as_kernel`."""
     if layer.op_type == "Conv" or layer.attributes.get_int("transB", 0):
         return kernel.reshape(stored(layer).shape)
     return kernel[0, :, :, 0].T
@@ -143,6 +155,7 @@ def _as_stored(layer, kernel):
 def channel_maxima(model, data, axes):
     """Return the largest absolute value of each channel: {tensor: (C,)}.
 
+    data  a `Calibration`, on which the model is run
     axes  {tensor: its axis of channels}
     """
     maxima = {}
@@ -153,10 +166,10 @@ def channel_maxima(model, data, axes):
 
 
 def _factor(activation_maxima, weight_maxima, alpha):
-    """Return what each channel is divided by, (C,).
+    """Return (C,) the factors that the channels of an activation are divided by.
 
-    A channel that counts for nothing, with activations or weights of 0, must not stand out above
-    the others.
+    A channel that is unused, with activations or weights of 0, gets a factor that makes it at most
+    as large as the largest other channel. The factors of the others have the geometric mean 1.
     """
     in_use = (activation_maxima > 0) & (weight_maxima > 0)
     if not in_use.any():
@@ -169,10 +182,12 @@ def _factor(activation_maxima, weight_maxima, alpha):
     return np.where(in_use, factor, np.maximum(activation_maxima / largest_quotient, 1))
 
 
-def _takers(value, axis, readers):
-    """Return [(node, index of a stored input)] that divide a value when they are divided, or None.
+def _inputs_to_divide(value, axis, readers):
+    """Return the stored inputs to divide so that a value is divided: [(node, index)], or None.
 
-    readers  how many layers read the value: another reader would see it divided too
+    value    a value of the graph; None is returned where no stored inputs can divide it
+    axis     axis of the channels of the value
+    readers  number of layers that read the value: a further reader would see it divided as well
     """
     node = value.producer()
     if node is None or value.is_graph_output() or len(value.uses()) != readers:
@@ -183,18 +198,18 @@ def _takers(value, axis, readers):
         if input_value is not None and input_value.is_initializer():
             indices.append(index)
 
-    # Through a node that passes the division on, past a shift that is divided, too, or into the
-    # weights.
+    # Follow the division through a node that passes it on, past a shift (which is divided, too), or
+    # into the weights.
     if node.op_type in _PASS:
-        return _takers(node.inputs[0], axis, 1)
+        return _inputs_to_divide(node.inputs[0], axis, 1)
     if (
         node.op_type == "Add"
         and axis == -1
         and len(indices) == 1
         and stored(node, indices[0]).ndim == 1
     ):
-        before = _takers(node.inputs[1 - indices[0]], axis, 1)
-        return None if before is None else [*before, (node, indices[0])]
+        stored_inputs = _inputs_to_divide(node.inputs[1 - indices[0]], axis, 1)
+        return None if stored_inputs is None else [*stored_inputs, (node, indices[0])]
     scales_output = node.op_type in ("Conv", "Gemm", "MatMul", "LayerNormalization")
     if scales_output and indices == list(range(1, len(node.inputs))):
         return [(node, index) for index in indices]
@@ -202,7 +217,7 @@ def _takers(value, axis, readers):
 
 
 def _output_scaled(node, index, factor):
-    """Return a stored input of a node with its output channels multiplied by factors (C,)."""
+    """Return a stored input of a node, with its output channels multiplied by `factor` (C,)."""
     array = stored(node, index)
     first = node.op_type == "Conv" or node.attributes.get_int("transB", 0)
     return array * (per_channel(factor, array, 0) if first else factor)

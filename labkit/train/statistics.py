@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from labkit.methods.surgery import twin
+from labkit.methods.surgery import copy_sharing_weights
 
 
 def batch_norms(model: nn.Module) -> list:
@@ -103,7 +103,7 @@ def moved_by_parts(model: nn.Module, count: int) -> nn.Module:
     """
     if count == 1 or not _tracking_norms(model):
         return model
-    trained = twin(model)
+    trained = copy_sharing_weights(model)
     for layer in _tracking_norms(trained):
         if layer.momentum is not None:  # None: a plain mean over all parts already
             layer.momentum = 1 - (1 - layer.momentum) ** (1 / count)

@@ -96,4 +96,4 @@ def test_the_bootstrap_of_rounds_covers_the_slope_of_a_fit_from_11_rounds_on(sha
 
 
 def test_quantiles_of_the_tail_keep_their_floors():
-    assert (stats.quantile_floor(0.95), stats.quantile_floor(0.99)) == (130, 662)
+    assert (stats.samples_for_quantile(0.95), stats.samples_for_quantile(0.99)) == (130, 662)

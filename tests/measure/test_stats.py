@@ -15,7 +15,7 @@ def exactly_one_or_none_above(n, q):
 
 @pytest.mark.parametrize(("q", "floor"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
 def test_a_quantile_s_floor_is_the_first_count_that_leaves_two_samples_above_it(q, floor):
-    assert stats.quantile_floor(q) == floor
+    assert stats.samples_for_quantile(q) == floor
     assert exactly_one_or_none_above(floor, q) <= 0.01 < exactly_one_or_none_above(floor - 1, q)
 
 

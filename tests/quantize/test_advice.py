@@ -44,7 +44,7 @@ COMBINATIONS = [
 def test_what_was_tried_already_is_not_advised_again(vnni, monkeypatch):
     monkeypatch.setattr(advice, "adds_int8", lambda: vnni)
     for settings in COMBINATIONS:
-        text = advice.ways_on(**settings)
+        text = advice.remedies_in_words(**settings)
         options = dict(re.findall(r"--([\w-]+) ?([\w+-]*)", text))
         assert len(options) >= 2, settings
         assert settings["precision"] not in re.findall(r"--precision ([\w+]+)", text), settings

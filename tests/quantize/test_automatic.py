@@ -23,7 +23,7 @@ from labkit.quantize import (
     in_int8,
     logits,
     observe,
-    prepared,
+    prepared_for_quantizer,
     static,
 )
 from labkit.quantize.automatic import _choose_float_layers, _reasons_by_layer
@@ -111,7 +111,7 @@ def test_labels_that_the_network_does_not_answer_with_are_refused(onnx_file, par
 
 @pytest.mark.slow
 def test_multiply_adds_by_hand(noisy, parts):
-    model = prepared(noisy)
+    model = prepared_for_quantizer(noisy)
     seen = observe(model, parts[0])
     wanted = [13 * 13 * 8 * 9, 11 * 11 * 8 * 9, 5 * 5 * 16 * 8 * 9, 10 * 400]
     # a batch of 32
@@ -134,14 +134,14 @@ class RowByRow(torch.nn.Module):
 
 @pytest.mark.slow
 def test_multiply_adds_of_a_gru_and_of_a_transposed_convolution_by_hand(parts, tmp_path):
-    model = prepared(
+    model = prepared_for_quantizer(
         to_onnx(RowByRow(torch.nn.Linear(16, 10)), torch.zeros(2, 1, 28, 28), tmp_path / "gru.onnx")
     )
     work = list(multiply_adds_by_node(model, observe(model, parts[0])).values())
     # a batch of 32; steps, directions, gates, width
     assert work == [32 * 28 * 2 * 3 * 8 * (28 + 8), 32 * 16 * 10]
     up = torch.nn.ConvTranspose2d(1, 6, 3, stride=2)
-    model = prepared(to_onnx(up, torch.zeros(2, 1, 28, 28), tmp_path / "up.onnx"))
+    model = prepared_for_quantizer(to_onnx(up, torch.zeros(2, 1, 28, 28), tmp_path / "up.onnx"))
     assert list(multiply_adds_by_node(model, observe(model, parts[0])).values()) == [
         32 * 28 * 28 * 6 * 9
     ]
@@ -174,7 +174,7 @@ def test_a_network_of_a_gru_alone_is_refused_by_the_name_of_the_operator(parts, 
 
 
 def test_the_choice_keeps_the_fewest_multiply_adds_of_all_choices_that_hold(noisy, parts):
-    model, exact = prepared(noisy), logits(noisy, parts[1])
+    model, exact = prepared_for_quantizer(noisy), logits(noisy, parts[1])
     seen = observe(model, parts[0])
     work = multiply_adds_by_node(model, seen)
 
@@ -206,7 +206,7 @@ def test_the_file_holds_the_limit_and_says_what_stays_in_float_and_why(noisy, pa
 def test_smoothing_takes_the_outlier_out_of_the_depthwise_convolution_and_no_layer_stays(
     noisy, parts, tmp_path
 ):
-    model, exact = prepared(noisy), logits(noisy, parts[1])
+    model, exact = prepared_for_quantizer(noisy), logits(noisy, parts[1])
     plain = likeness(exact, logits(in_int8(model, observe(model, parts[0])), parts[1])).lowest_db
     limit = Limit(points=100, min_sqnr=plain + 3)
     path = automatic(noisy, tmp_path / "q.onnx", *parts, limit=limit)
@@ -242,7 +242,7 @@ def test_what_stands_between_layers_stays_in_float_where_layers_alone_are_not_en
 
     torch.manual_seed(0)
     source = to_onnx(Residual(), torch.randn(2, 1, 28, 28), tmp_path / "net.onnx")
-    model, exact = prepared(source), logits(source, parts[1])
+    model, exact = prepared_for_quantizer(source), logits(source, parts[1])
     seen = observe(model, parts[0])
 
     def alone(layer):
@@ -269,19 +269,20 @@ def test_a_limit_that_no_layer_bears_is_refused(onnx_file, parts, tmp_path):
 
 
 def test_each_layer_of_the_scan_has_its_reason(onnx_file, parts):
-    model = prepared(onnx_file)
+    model = prepared_for_quantizer(onnx_file)
     table = sensitivity(model, observe(model, parts[0]), parts[0])
     assert table["share_of_work"].sum() == pytest.approx(1)
-    reasons = list(_reasons_by_layer(prepared(onnx_file), table).values())
+    reasons = list(_reasons_by_layer(prepared_for_quantizer(onnx_file), table).values())
     assert len(reasons) == len(table)
     assert reasons[-1].startswith("Gemm: alone it makes")
 
 
 def test_a_depthwise_convolution_is_called_one(noisy, parts):
-    model = prepared(noisy)
+    model = prepared_for_quantizer(noisy)
     table = sensitivity(model, observe(model, parts[0]), parts[0])
     assert [
-        "grouped" in reason for reason in _reasons_by_layer(prepared(noisy), table).values()
+        "grouped" in reason
+        for reason in _reasons_by_layer(prepared_for_quantizer(noisy), table).values()
     ] == [
         False,
         True,

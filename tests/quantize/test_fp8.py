@@ -8,7 +8,7 @@ import pytest
 from labkit import engines
 from labkit.errors import LabError, Unavailable
 from labkit.export import checked, precision_of
-from labkit.quantize import Calibration, logits, observe, prepared
+from labkit.quantize import Calibration, logits, observe, prepared_for_quantizer
 from labkit.quantize.fp8 import LARGEST, to_fp8
 from labkit.quantize.integer_grid import sqnr_db
 
@@ -17,7 +17,7 @@ FP8 = onnx.TensorProto.FLOAT8E4M3FN
 
 @pytest.fixture(scope="module")
 def fp8_file(onnx_file, train, tmp_path_factory):
-    seen = observe(prepared(onnx_file), Calibration.of(train, count=64))
+    seen = observe(prepared_for_quantizer(onnx_file), Calibration.of(train, count=64))
     return to_fp8(onnx_file, tmp_path_factory.mktemp("fp8") / "fp8.onnx", seen)
 
 

@@ -11,7 +11,15 @@ from onnx import TensorProto, helper, numpy_helper
 from labkit.errors import LabError
 from labkit.export import as_written, precision_of
 from labkit.export.variation import likeness
-from labkit.quantize import Calibration, logits, prepared, static, to_fp8, to_fp16, weight_only
+from labkit.quantize import (
+    Calibration,
+    logits,
+    prepared_for_quantizer,
+    static,
+    to_fp8,
+    to_fp16,
+    weight_only,
+)
 
 
 def old_file(path, opset):
@@ -84,7 +92,7 @@ def test_an_operator_that_is_gone_in_later_sets_is_replaced_and_answers_the_same
     model.graph.node.insert(3, node)
     model.graph.node[4].input[0] = "larger"
     onnx.save(model, path)
-    raised = prepared(path)
+    raised = prepared_for_quantizer(path)
     assert raised.opset_import[0].version >= 13
     assert likeness(logits(path, images), logits(raised, images)).lowest_db > 80
 

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from labkit.export import to_onnx
-from labkit.quantize import Calibration, dynamic, in_int8, logits, observe, outliers_apart, prepared
+from labkit.quantize import (
+    Calibration,
+    dynamic,
+    in_int8,
+    logits,
+    observe,
+    outliers_apart,
+    prepared_for_quantizer,
+)
 from labkit.quantize.integer_grid import sqnr_db
 
 PLACE, WIDTH = 5, 16  # the channel that reaches furthest, and how many there are
@@ -37,7 +45,7 @@ def two(tmp_path_factory):
     network = Two()
     for layer in (network.left, network.right):
         layer.weight.data[:, PLACE] /= 50
-    return prepared(
+    return prepared_for_quantizer(
         to_onnx(network, torch.zeros(2, WIDTH), tmp_path_factory.mktemp("two") / "two.onnx")
     )
 
@@ -105,6 +113,6 @@ def test_channels_that_are_alike_and_convolutions_are_left_as_they_are(two, onnx
     values = np.random.default_rng(0).uniform(-1, 1, (128, WIDTH)).astype(np.float32)
     alike = outliers_apart(two, Calibration((values,), "uniform numbers"))
     assert [node.name for node in alike.graph.node] == [node.name for node in two.graph.node]
-    model = prepared(onnx_file)
+    model = prepared_for_quantizer(onnx_file)
     found = outliers_apart(model, Calibration.of(train, count=64))
     assert [node.name for node in found.graph.node] == [node.name for node in model.graph.node]

@@ -9,7 +9,7 @@ from labkit import engines, models
 from labkit.engines import fidelity
 from labkit.errors import LabError
 from labkit.export import parity, runtime_graph, to_onnx
-from labkit.quantize import RECIPES, Calibration, logits, observe, prepared, static
+from labkit.quantize import RECIPES, Calibration, logits, observe, prepared_for_quantizer, static
 from labkit.quantize.integer_grid import quantize, scale_zero_point, sqnr_db, value_range
 
 METHODS = ("minmax", "percentile", "entropy")
@@ -17,7 +17,7 @@ METHODS = ("minmax", "percentile", "entropy")
 
 @pytest.fixture(scope="module")
 def histograms(onnx_file, train):
-    return observe(prepared(onnx_file), Calibration.of(train, count=128))
+    return observe(prepared_for_quantizer(onnx_file), Calibration.of(train, count=128))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,10 @@ def test_the_shapes_of_a_prepared_model_are_those_inferred_with_the_weights_in_p
     onnx_file, tmp_path
 ):
     plain = onnx.load(runtime_graph(onnx_file, tmp_path / "basic.onnx", "basic"))
-    wanted, found = onnx.shape_inference.infer_shapes(plain).graph, prepared(onnx_file).graph
+    wanted, found = (
+        onnx.shape_inference.infer_shapes(plain).graph,
+        prepared_for_quantizer(onnx_file).graph,
+    )
     assert wanted.value_info
     assert found.value_info == wanted.value_info
     assert found.output == wanted.output
@@ -201,7 +204,7 @@ def test_a_network_of_two_inputs_is_calibrated_with_an_array_for_each(recipe, tw
     )
     data = Calibration(batches, "pairs of images")
     assert data.count == 200
-    seen = observe(prepared(source), data)
+    seen = observe(prepared_for_quantizer(source), data)
     for name, array in arrays.items():
         assert (seen[name].low, seen[name].high) == (array.min(), array.max())
     path = static(source, tmp_path / "q.onnx", data, recipe=recipe)

@@ -4,19 +4,26 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from labkit.quantize import Calibration, logits, observe, prepared, sensitivity, static
+from labkit.quantize import (
+    Calibration,
+    logits,
+    observe,
+    prepared_for_quantizer,
+    sensitivity,
+    static,
+)
 from labkit.quantize.integer_grid import sqnr_db
 
 
 @pytest.fixture(scope="module")
 def histograms(onnx_file, train):
-    return observe(prepared(onnx_file), Calibration.of(train, count=64))
+    return observe(prepared_for_quantizer(onnx_file), Calibration.of(train, count=64))
 
 
 def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(
     onnx_file, histograms, images, tmp_path
 ):
-    table = sensitivity(prepared(onnx_file), histograms, images)
+    table = sensitivity(prepared_for_quantizer(onnx_file), histograms, images)
     names = list(table["layer"])
     assert list(table["kind"]) == ["Conv"] * 6 + ["Gemm"]
     second = static(onnx_file, tmp_path / "q.onnx", histograms, in_float=[names[0], *names[2:]])

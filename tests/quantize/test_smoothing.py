@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from labkit.export import to_onnx
-from labkit.quantize import Calibration, in_int8, logits, observe, prepared, smoothed
+from labkit.quantize import Calibration, in_int8, logits, observe, prepared_for_quantizer, smoothed
 from labkit.quantize.integer_grid import sqnr_db
 
 RANDOM = np.random.default_rng(0)
@@ -54,7 +54,12 @@ def made(name, folder):
     path = to_onnx(net.eval(), torch.from_numpy(items[:2]), folder / "net.onnx")
     with torch.inference_mode():
         wanted = net(torch.from_numpy(items[128:])).numpy()
-    return prepared(path), Calibration((items[:64], items[64:128]), "made up"), items[128:], wanted
+    return (
+        prepared_for_quantizer(path),
+        Calibration((items[:64], items[64:128]), "made up"),
+        items[128:],
+        wanted,
+    )
 
 
 @pytest.fixture(scope="module", params=["block", "convolutions"])

@@ -1,17 +1,18 @@
-"""FastSwish: HardSwish whose gradient does not die for very negative inputs, in five forms that
-agree.
+"""FastSwish: HardSwish whose gradient does not die for very negative inputs.
 
-What     x for x >= 3;  x (A x + B) for -3 <= x < 3;  -V / (1 - K (x + 3)) below, which nears 0
+What     x for x >= 3;  x (A x + B) for -3 <= x < 3;  -V / (1 - K (x + 3)) below, which approaches 0
          without reaching it; V = 0.1, K = 4.5, A = (3 - V) / 18, B = (3 + V) / 6: value and slope
          are continuous at -3
 When     units fall into the flat part of HardSwish or ReLU and have to come back
 Cost     computed in one pass over memory about that of ReLU; operator by operator several times as
          much
 Not when few units die (count them first): the accuracy is then that of HardSwish
-Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would be level somewhere (Rolle), so the
-         middle piece gives way by up to V; being level cannot be avoided altogether: it is so at
-         BOTTOM, where the middle piece turns
+Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would have a slope of 0 somewhere (Rolle),
+         so the middle piece goes down to -V at -3. A slope of 0 cannot be avoided altogether: it is
+         at BOTTOM, where the middle piece turns
 Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
+
+The function is computed in five forms that agree (`FORMS`), and in a sixth that is less exact.
 """
 
 from collections.abc import Callable
@@ -38,11 +39,14 @@ from labkit.methods.fastswish.formula import (
 from labkit.methods.recompute import Recomputed, with_recompute  # noqa: F401 (offered here, too)
 
 FORMS = ("naive", "rewrite", "function", "operator", "triton")  # they agree within 1e-6 in fp32
-FROM_OUTPUT = "output and a bit"  # the sixth: keeps least, but is less exact near BOTTOM
+FROM_OUTPUT = "output and a bit"  # a sixth form: keeps least, but is less exact near BOTTOM
 
 
 class FastSwish(nn.Module):
-    """The activation as a layer, in one of the forms."""
+    """The activation as a layer.
+
+    name  the form that computes it: one of `FORMS`, or `FROM_OUTPUT`
+    """
 
     def __init__(self, name="function"):
         super().__init__()
@@ -57,7 +61,7 @@ class FastSwish(nn.Module):
 
 
 def form(name: str) -> Callable:
-    """Return a form as a function from a tensor to one like it.
+    """Return one form of FastSwish: a function from a tensor to a tensor of its shape and dtype.
 
     name    one of `FORMS`, or `FROM_OUTPUT`
     Raises  Unavailable for "triton" without Triton, or without a GPU unless TRITON_INTERPRET=1
@@ -88,8 +92,8 @@ def _triton_form():
 # --- with a backward pass written by hand ---
 
 
-class _Written(torch.autograd.Function):
-    """Keeps its input and nothing else; the slope is computed when it is needed."""
+class _FromInput(torch.autograd.Function):
+    """FastSwish that keeps only its input; the backward pass computes the slope from it."""
 
     @staticmethod
     def forward(x):
@@ -108,11 +112,12 @@ class _Written(torch.autograd.Function):
 
 
 class _FromOutput(torch.autograd.Function):
-    """Keeps its output, which the layer that reads it keeps anyway, and one bit an element.
+    """FastSwish that keeps its output and one bit per element; the slope is computed from both.
 
-    The bit says on which side of the lowest point x was; value and bit give the slope
-    (`slope_from_value`).
-    Cost    gradients near the lowest point are less exact: errors up to 3e-4 in fp32, 0.06 in bf16
+    The layer that reads the output keeps the output anyway. The bit says whether x was below
+    BOTTOM; `slope_from_value` needs it.
+
+    Cost    gradients near BOTTOM are less exact: errors up to 3e-4 in fp32, 0.06 in bf16
     Source  the invertible activations of in-place batch norm, Bulò, Porzi, Kontschieder 2018,
             arXiv:1712.02616
     """
@@ -133,14 +138,14 @@ class _FromOutput(torch.autograd.Function):
 
 
 def _pack(flags):
-    """Return a bool tensor of n elements as ceil(n / 8) bytes."""
+    """Pack a bool tensor of n elements into ceil(n / 8) bytes."""
     flat = flags.flatten()
     flat = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
     return (flat * _powers(flags.device)).sum(1, dtype=torch.uint8)
 
 
 def _unpack(bits, shape):
-    """Return the bool tensor of that shape that `_pack` made into bytes."""
+    """Return the bool tensor of the given shape that `_pack` packed."""
     flags = (bits[:, None] & _powers(bits.device)) > 0
     return flags.flatten()[: shape.numel()].view(shape)
 
@@ -149,16 +154,15 @@ def _powers(device):
     return torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)
 
 
-# --- as an operator of torch's own kind: torch.compile and torch.export carry it through as one
-# node ---
+# --- as an operator of torch: torch.compile and torch.export treat it as one node ---
 
 
 def register(name, forward, backward):
-    """Make two functions operators of torch: FastSwish of x, labkit::NAME, and its gradient,
-    labkit::NAME_backward.
+    """Register two functions as operators of torch, labkit::NAME and labkit::NAME_backward.
 
-    forward   x, any shape and float dtype -> like x
-    backward  grad, x -> like x
+    name      NAME
+    forward   function: x, of any shape and float dtype -> FastSwish of x, like x
+    backward  function: grad, x -> the gradient with respect to x, like x
     """
     as_operator = torch.library.custom_op
     forward = as_operator(
@@ -166,7 +170,7 @@ def register(name, forward, backward):
     )
     schema = "(Tensor grad, Tensor x) -> Tensor"
     backward = as_operator(f"labkit::{name}_backward", backward, mutates_args=(), schema=schema)
-    forward.register_fake(torch.empty_like)  # the shapes
+    forward.register_fake(torch.empty_like)  # for torch.compile: only shapes and dtypes
     backward.register_fake(lambda grad, x: torch.empty_like(x))
 
     def keep(ctx, inputs, output):
@@ -181,8 +185,10 @@ register("fastswish", value, gradient)
 
 
 def to_onnx(x):
-    """Compute FastSwish in eight operators of ONNX: HardSigmoid with A and B is min(A x + B, 1)
-    where x >= -3.
+    """Compute FastSwish in operators of ONNX, for `onnx_translations`.
+
+    HardSigmoid with A and B is min(A x + B, 1) where x >= -3, so x times it gives the upper two
+    pieces.
     """
     from onnxscript import opset20 as op
 
@@ -195,8 +201,9 @@ def to_onnx(x):
 
 
 def onnx_translations() -> dict:
-    """Return {operator of torch: function of onnxscript}, for
-    `torch.onnx.export(custom_translation_table=...)`.
+    """Return {operator of torch: function of onnxscript} for the export of FastSwish to ONNX.
+
+    `torch.onnx.export` takes it as `custom_translation_table`.
     """
     operators = [torch.ops.labkit.fastswish]
     if hasattr(torch.ops.labkit, "fastswish_triton"):
@@ -204,9 +211,9 @@ def onnx_translations() -> dict:
     return {operator.default: to_onnx for operator in operators}
 
 
-# Functions, not methods of torch: a layer that holds one can be copied.
+# Plain functions, not `apply` of a class of torch: a layer that holds a function can be copied.
 def _function_form(x):
-    return _Written.apply(x)
+    return _FromInput.apply(x)
 
 
 def _operator_form(x):

@@ -1,18 +1,18 @@
-"""What FastSwish computes: three pieces, their slope, and the slope computed from the value
-alone.
-"""
+"""The formula of FastSwish: its three pieces, and their slope from x or from the value alone."""
 
 import torch
 
-V = 0.1  # how far below zero it is at -3, where HardSwish is back at zero
+V = 0.1  # FastSwish of -3 is -V, where HardSwish is back at zero
 K = (1 - V) / (2 * V)  # makes the slope of the tail that of the middle piece at -3
 A = (3 - V) / 18  # the middle piece is x (A x + B): -V at -3 and 3 at 3
 B = (3 + V) / 6
-BOTTOM = -B / (2 * A)  # where it is lowest, near -1.6: the only place without a slope
+BOTTOM = -B / (2 * A)  # the lowest point, near -1.6: only there the slope is 0
 
 
 def naive(x: torch.Tensor) -> torch.Tensor:
-    """Join the three pieces, as they are written on paper, by `where`. Any shape, any float dtype.
+    """Compute the three pieces as they are written on paper and join them with `where`.
+
+    x  any shape, any float dtype
 
     Each piece is given only arguments of its own range. Without that the values are the same, but
     not the gradients: `where` sends a gradient of 0 into the pieces not taken, and 0 times the
@@ -26,10 +26,11 @@ def naive(x: torch.Tensor) -> torch.Tensor:
 
 
 def rewrite(x):
-    """Compute the same in ten operators instead of eighteen.
+    """Compute the same function as `naive` in ten operators instead of eighteen.
 
-    A 3 + B = 1 makes the upper two pieces x (1 - A max(3 - x, 0)). At -3 that is -V, the numerator
-    of the tail, so everything is the upper part at max(x, -3) over 1 + K max(-3 - x, 0).
+    Because A 3 + B = 1, the upper two pieces are x (1 - A max(3 - x, 0)). At x = -3 this is -V, the
+    numerator of the tail. So FastSwish of x is this expression at max(x, -3), divided by
+    1 + K max(-3 - x, 0).
     """
     # not clamp(): versions of torch differ on its gradient at the limit
     within = torch.where(x < -3, -3.0, x)
@@ -38,9 +39,10 @@ def rewrite(x):
 
 
 def slope(x: torch.Tensor) -> torch.Tensor:
-    """Return the derivative at x; NaN where x is.
+    """Return the derivative at x; NaN where x is NaN.
 
-    The same trick: at -3 the slope of the middle piece is that of the tail, -V K.
+    As in `rewrite`, one expression covers the middle piece and the tail: at -3 the slope of both is
+    -V K.
     """
     inner = (2 * A * x.clamp(min=-3) + B) / (1 + K * (-3 - x).relu()) ** 2
     return torch.where(x >= 3, 1.0, inner)
@@ -48,7 +50,7 @@ def slope(x: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def value(x):
-    """Return `rewrite(x)`, worked out in place in two buffers."""
+    """Return `rewrite(x)`, computed in place in two buffers."""
     within = x.clamp(min=-3)
     upper = (3 - within).relu_().mul_(-A).add_(1).mul_(within)
     del within
@@ -57,18 +59,19 @@ def value(x):
 
 @torch.no_grad()
 def gradient(grad, x):
-    """Return `grad * slope(x)`, worked out in place in two buffers."""
+    """Return `grad * slope(x)`, computed in place in two buffers."""
     inner = x.clamp(min=-3).mul_(2 * A).add_(B).div_((-3 - x).relu_().mul_(K).add_(1).square_())
     return inner.masked_fill_(x >= 3, 1).mul_(grad)
 
 
 def slope_from_value(y, left):
-    """Compute the derivative from y = FastSwish(x) and from the side of the lowest point.
+    """Return the derivative at x, from y = FastSwish(x) and the side of BOTTOM on which x lies.
 
-    left  bool, like y: whether x < BOTTOM
+    left  bool tensor, shaped like y: True where x < BOTTOM
+
     The middle piece y = A x^2 + B x gives slope^2 = B^2 + 4 A y, the tail y = -V / (1 - K (x + 3))
-    gives -(K / V) y^2. Near the bottom y hardly changes with x, so its rounding is magnified: in
-    fp32 the error reaches 3e-4 there.
+    gives -(K / V) y^2. Near BOTTOM y hardly changes with x, so its rounding is magnified: in fp32
+    the error reaches 3e-4 there.
     """
     middle = (B * B + 4 * A * y).clamp(min=0).sqrt()
     falling = torch.where(y > -V, -(K / V) * y * y, -middle)

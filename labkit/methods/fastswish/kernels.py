@@ -1,8 +1,8 @@
-"""FastSwish as Triton kernels, forward and backward: each reads its inputs once and writes its
-output once.
+"""FastSwish as Triton kernels, forward and backward.
 
-Imported only where Triton is. With `TRITON_INTERPRET=1`, set before the import, the kernels run as
-Python on a CPU: slow, and good for tests and for reading along.
+Each kernel reads its inputs once and writes its output once. The module is imported only where
+Triton is installed. With `TRITON_INTERPRET=1`, set before the import, the kernels run as Python on
+a CPU: slow, and good for tests and for reading along.
 """
 
 import torch
@@ -39,13 +39,14 @@ def _backward_kernel(grad_pointer, x_pointer, out_pointer, count, BLOCK: tl.cons
 
 @triton.jit
 def _in_fp32_at_least(x):
-    """Small formats are computed in fp32; fp64 stays."""
+    """Return x in fp32, or x itself if it is fp64."""
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
 def _launch(kernel, *tensors):
-    """Run a kernel over the elements of tensors that lie in memory alike; one program for each
-    `BLOCK` of them.
+    """Run a kernel over all elements of tensors that have the same layout in memory.
+
+    One program of the kernel works on `BLOCK` elements.
     """
     count = tensors[0].numel()
     if count:
@@ -72,9 +73,7 @@ def backward(grad, x):
 
 
 def _dense(x):
-    """Return x itself where its elements fill a piece of memory in some order, else a copy that
-    does.
-    """
+    """Return x if its elements fill a block of memory without gaps, else a contiguous copy."""
     if torch.empty_like(x).stride() == x.stride():
         return x
     return x.contiguous()
