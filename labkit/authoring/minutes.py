@@ -1,5 +1,4 @@
-"""Writes how many minutes each lesson takes: into its first cell, README.md and docs/teaching.md.
-"""
+"""Writes the minutes of each lesson into its first cell, README.md and docs/teaching.md."""
 
 import re
 from pathlib import Path

@@ -138,8 +138,7 @@ def _count_words(text):
 
 
 def _count_words_in_strings(tree):
-    """Count the words of the long strings in code: they are sentences, such as questions or claims.
-    """
+    """Count the words of the long strings in code, which are sentences, such as claims."""
     total = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
