@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from labkit.data._transforms import change, normalise, resize
+from labkit.data._transforms import crop_and_mirror, normalise, resize
 from labkit.errors import DataError
 
 if TYPE_CHECKING:
@@ -116,13 +116,13 @@ class ImageSet:
             images = self.images[chosen].to(device, non_blocking=True)
             labels = self.labels[chosen].to(device, non_blocking=True)
             yield (
-                self.prepared(
+                self.network_inputs(
                     images, generator, augment=augment, size=size, channels_last=channels_last
                 ),
                 labels,
             )
 
-    def prepared(self, images, generator, *, augment, size, channels_last=False):
+    def network_inputs(self, images, generator, *, augment, size, channels_last=False):
         """Return the input of a network for some images: augmented, normalised and resized.
 
         images     uint8 (n, C, H, W)
@@ -133,7 +133,7 @@ class ImageSet:
         import torch
 
         if augment:
-            images = change(images, generator)
+            images = crop_and_mirror(images, generator)
         # Both are linear, and the weights of a resize sum to 1, so their order does not matter.
         images = resize(normalise(images, self.mean, self.std), size)
         if channels_last:

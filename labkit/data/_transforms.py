@@ -5,7 +5,7 @@ every device sees the same images for the same seed.
 """
 
 
-def change(images, generator):
+def crop_and_mirror(images, generator):
     """Augment images: crop each at random from a copy with a black border, and mirror about half.
 
     images     uint8 (N, C, H, W)

@@ -185,14 +185,14 @@ def measure(
     for arm in sorted(arms, key=lambda arm: (described(arm) in bench.last, arm.compiled)):
         bench.begin(arm)
         try:
-            ready[arm] = prepared(bench, arms[arm])
+            ready[arm] = make_ready(bench, arms[arm])
             times = repeated(
                 bench.stopwatch,
                 ready[arm].run,
                 seconds=bench.size(seconds, 0.02),
                 calls=ready[arm].calls,
             )
-            write(bench, arm, quantity, ready[arm], times, also=also, in_turn=False)
+            write_times(bench, arm, quantity, ready[arm], times, also=also, in_turn=False)
         # any error, such as a full memory or a missing compiler, is the reason in the row
         except Exception as error:
             ready.pop(arm, None)
@@ -211,7 +211,7 @@ def measure(
         )
 
 
-def prepared(bench: Bench, make: Callable) -> Ready:
+def make_ready(bench: Bench, make: Callable) -> Ready:
     """Make the function of an arm and call it until it is warm. Returns the `Ready` arm.
 
     The peak of memory includes what making the function allocates.
@@ -269,7 +269,7 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
         if null.low is not None:
             floor = max(abs(null.low - 1), abs(null.high - 1))
     for arm in [arm for arm in ready if arm in times]:
-        write(bench, arm, quantity, ready[arm], times[arm], also=also, in_turn=True)
+        write_times(bench, arm, quantity, ready[arm], times[arm], also=also, in_turn=True)
         baseline = against(arm) if against else first
         if baseline != arm and baseline in times and floor is not None:
             write_ratio(
@@ -277,7 +277,7 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
             )
 
 
-def write(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
+def write_times(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
     """Write the row of an arm's times into the journal, and the further rows of `also`.
 
     times    milliseconds per call, one for each sample

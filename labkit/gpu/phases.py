@@ -162,7 +162,7 @@ def phases(bench: Bench) -> None:
     for variant, switches in VARIANTS.items():
         bench.begin(arms[variant])
         try:
-            trainers[variant], peaks[variant] = prepared(bench, switches)
+            trainers[variant], peaks[variant] = warm_trainer(bench, switches)
             write(
                 bench, arms[variant], [trainers[variant].steps(bench.size(10, 2))], peaks[variant]
             )
@@ -182,7 +182,7 @@ def arm_of(bench, variant):
     return Arm(variant=variant, precision=precision, network="resnet50", **common)
 
 
-def prepared(bench, switches):
+def warm_trainer(bench, switches):
     """Return (a `Trainer` that is warm, its peak of GPU memory in bytes or None)."""
     bench.clean()
     earlier_bytes = torch.cuda.memory_allocated() if bench.on_gpu else 0
