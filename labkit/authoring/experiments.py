@@ -58,7 +58,7 @@ class Item:
         return path, find_section(path, self.section)
 
     def missing_words(self) -> list[str]:
-        """Return those of the item's search words that its section does not contain."""
+        """Return the search words of the item that the text of its section does not contain."""
         _, section = self.find()
         return missing_words(self.words, section.text)
 

@@ -48,7 +48,7 @@ def _where(item):
 
 
 def _numbers(item):
-    """Return the published numbers of an item in words: "compile, 145.69 s, 46.16 %; ...".
+    """Return the published numbers of an item in words: "compile, total 145.69 s, 46.16 %; ...".
 
     The text is empty for an item without a table, and for an item that takes many rows.
     """
@@ -71,7 +71,7 @@ def _rows(frame):
 
 
 def _row_in_words(row):
-    """Return the values of a row with commas between them: "compile, 145.69 s, 46.16 %".
+    """Return the values of a row with commas between them: "compile, total 145.69 s, 46.16 %".
 
     Missing values are left out.
     """
@@ -79,9 +79,9 @@ def _row_in_words(row):
 
 
 def _in_words(column, value):
-    """Return a published value with its unit: "46.16 %", "145.69 s".
+    """Return a published value as text: "compiled", "46.16 %", "total 145.69 s".
 
-    The column's name stands in front of a number that would not be understood without it.
+    The column's name stands in front of every number but accuracies and bytes.
     """
     if column == "compiled":
         return "compiled" if value else "not compiled"
@@ -98,7 +98,7 @@ def _in_words(column, value):
 
 
 def _table(name):
-    """Return what the page shows of a published table.
+    """Return a published table for the page.
 
     The dictionary holds the table's name, source and hardware, its columns, and its rows as texts.
     """
@@ -170,7 +170,7 @@ class RecordedResults:
 
 
 def _rows_of_claim(lesson, claim_id):
-    """Return the recorded rows of a claim that judged the claim as it is worded today."""
+    """Return the recorded rows of a claim that judged today's wording of the claim."""
     rows = recorded("claims", experiment=lesson)
     rows = rows[rows["claim_id"] == claim_id]
     claim = entry(lesson, claim_id)

@@ -1,9 +1,9 @@
 """Fills the tables of docs/teaching.md with minutes, exercises and points.
 
 Some tables list the lessons, others are plans for a term or a workshop. A column "minutes" counts
-what the column left of it names: lessons ("00, 01") or sections of lessons ("00: 0-3, 5; 02: 4",
-where section 0 is what stands before the first heading). A column "exercises, points" further to
-the right counts the exercises of the same lessons or sections.
+the lessons or the sections that the column left of it names: "00, 01" names lessons, "00: 0-3, 5;
+02: 4" names sections (section 0 is the text before the first numbered heading). A column
+"exercises, points" further to the right counts the exercises of the same lessons or sections.
 """
 
 import re

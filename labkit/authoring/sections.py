@@ -102,7 +102,7 @@ def link_to(path: Path, section: Section, folder: Path) -> str:
 
 
 def missing_words(words: list[str], text: str) -> list[str]:
-    """Return those of the words or phrases that a text does not contain as whole words.
+    """Return the words or phrases that do not stand in a text as whole words.
 
     Upper and lower case, and singular and plural, count as the same.
     """

@@ -44,8 +44,8 @@ class Answers:
                 computes nothing
     single      (rounds, 10) the submission's answers to the timed pictures, one picture per call
     batched     (2 n, 10) the submission's answers to all pictures, in batches
-    as_written  (rounds, 10) the answers to the timed pictures of the same file in ONNX Runtime
-                without graph optimizations
+    as_written  (rounds, 10) the file's answers to the timed pictures in ONNX Runtime without graph
+                optimizations
     """
 
     precision: str

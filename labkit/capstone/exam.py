@@ -85,9 +85,9 @@ def draw_exam(count: int, seed: int) -> Exam:
 
 
 def _changed(images, generator):
-    """Return a changed copy of each image: moved by one of `MOVES`, with noise.
+    """Return a changed copy of each image, uint8 (n, 1, 28, 28): moved, and with noise.
 
-    images  uint8 (n, 1, 28, 28); the copies are the same
+    images  uint8 (n, 1, 28, 28)
     """
     import torch
 

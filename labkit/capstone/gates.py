@@ -132,11 +132,11 @@ def _share_of_different_rows(rows, other_rows):
 def require_unseen(right: np.ndarray, reference_right: np.ndarray, exam: Exam) -> None:
     """Raise LabError for a file that has learned the test images by heart.
 
-    The gate notices a file that has stored most of the test set, and misses one that has stored a
-    few answers. A few stored answers gain nothing: a medal counts the changed copies alone.
+    The gate notices a file that has stored most of the test set. It misses a file that has stored a
+    few answers, which gain nothing: a medal counts the changed copies alone.
 
     right            (2 n,) bool: whether the file answered each picture right
-    reference_right  the same of the reference network
+    reference_right  (2 n,) bool: whether the reference network answered each picture right
     exam             the pictures, in the order of both arrays
     """
     # Is it right where the reference network is wrong, by more than chance explains?

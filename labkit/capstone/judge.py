@@ -3,9 +3,9 @@
 score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])  # a list of `Score`
 
 The exam is drawn after all files have been read, and its labels stay with the judge. Each file is
-loaded in a process of its own, which has limits of memory and computing time, and a folder of its
-own. In that process the file and the reference network answer in turn. A file could still exploit a
-hole in the library that reads it: against that a container would help.
+loaded in a new process, which has limits of memory and computing time, and a folder of its own. In
+that process the file and the reference network answer in turn. A file could still exploit a hole in
+the library that reads the file: against that a container would help.
 """
 
 import hashlib

@@ -44,10 +44,10 @@ def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -
 def grade_silently(
     lesson_name: str, exercise_id: str, imports: list[str], source: str
 ) -> tuple[str, str]:
-    """Do what `grade` does, with all output of this process thrown away.
+    """Do what `grade` does, and throw all output of this process away.
 
-    An answer may print without end. Called in a process of its own, because the output stays
-    closed.
+    An answer may print without end. Call this in a new process only, because the output of the
+    process stays closed.
     """
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)

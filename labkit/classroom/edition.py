@@ -1,9 +1,9 @@
 """The student edition: the course as a folder without answers.
 
 The module of a lesson's exercises loses its reference answers, the checks that compute with them,
-and what only those use. A notebook's cell with an exercise that is not solved then ends with the
-hint. An exercise that has lost its check is checked when the notebook is handed in.
-docs/teaching.md says what that means for a student.
+and all definitions that only these use. A notebook's cell with an unsolved exercise then ends with
+the hint. An exercise that has lost its check is checked when the notebook is handed in.
+docs/teaching.md describes the edition for instructors.
 """
 
 import ast
@@ -57,7 +57,7 @@ def _cannot_write(found, fix):
 
 
 def _write(name, target):
-    """Write the student edition's version of one file of the course.
+    """Write one file of the course as the student edition has it.
 
     name    path of the file in the course
     target  path of the file to write

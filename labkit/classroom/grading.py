@@ -41,8 +41,8 @@ GONE = "The notebook does not ask for it any more: its cell is gone."
 def judge(exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
     """Grade one exercise cell in a process of its own.
 
-    What the cell does to the process, or takes of the machine, ends with the process; other
-    processes that the cell starts are ended as well (`labkit.device.child` says how).
+    Changes that the cell makes to the process end with the process. Other processes that the cell
+    starts are ended as well (`labkit.device.child` says how).
 
     exercise_id  id of the exercise
     imports      import statements of the notebook up to the cell

@@ -51,7 +51,8 @@ def main():
 def _end(words, code=2):
     """Print an error on stderr and end the process with the exit code `code`.
 
-    Text that stdout has not written yet is thrown away, because it may be what failed.
+    Text that stdout has not written yet is thrown away, because writing that text may be what
+    failed.
 
     words  the error in words; None: nothing is printed
     """

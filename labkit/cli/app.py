@@ -57,7 +57,7 @@ def _labkit():
 
 
 def path_of(path):
-    """Return a path relative to the current folder if it lies below, else the whole path."""
+    """Return a path relative to the current folder if it lies in there, else the whole path."""
     path = Path(path).resolve()
     if path.is_relative_to(Path.cwd()):
         return path.relative_to(Path.cwd())

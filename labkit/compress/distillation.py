@@ -38,12 +38,12 @@ def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
 class Distillation:
     """The distillation loss of a training: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
 
-    teacher      a trained network for the same images and classes; it is put into eval mode, and is
-                 not trained
+    teacher      a trained network for the same images and classes; put into eval mode, and not
+                 trained
     temperature  as in `distillation_loss`
     weight       as in `distillation_loss`
-    remember     True: store the teacher's logits of each image and reuse them. For few images that
-                 are the same in every epoch, so not with augmentation
+    remember     True: store the teacher's logits of each image, and reuse them when the same image
+                 comes again. Use this for few images without augmentation
     """
 
     def __init__(self, teacher, *, temperature=4.0, weight=0.9, remember=False):

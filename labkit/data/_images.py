@@ -79,7 +79,7 @@ def _pixels_or_reason(data, *, size):
 def _without_warnings():
     """Silence Pillow's warnings about sizes and EXIF data.
 
-    What matters among them is refused by `pixels_of` with a reason.
+    `pixels_of` refuses a picture with a reason where such a warning matters.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -36,7 +36,7 @@ class NoPicture(Exception):
     """The reason why a file gives no picture.
 
     kind    the reason in a few words that hold for many files
-    detail  what only holds for this file; "" where there is no more to say
+    detail  what the reason says about this file; "" where there is no more to say
     """
 
     def __init__(self, kind, detail=""):

@@ -51,7 +51,7 @@ def cifar10(split, archive):
 
 
 def cifar100(split, archive):
-    """Return a split of CIFAR-100 with the 100 fine classes, in the same form as `cifar10` does."""
+    """Return a split of CIFAR-100 with the 100 fine classes, in the form that `cifar10` returns."""
     from torchvision.datasets import CIFAR100
 
     return _cifar(CIFAR100, "cifar100", split, archive)

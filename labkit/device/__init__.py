@@ -69,7 +69,7 @@ def synchronize(device: "torch.device") -> None:
 
 
 def waiter(device):
-    """Return a function without arguments that does what `synchronize` does for this device.
+    """Return a function without arguments that waits for this device, as `synchronize` does.
 
     The function is quick enough to be called while a clock runs.
     """
@@ -248,8 +248,9 @@ def pool(workers: int, name: str = "") -> ThreadPoolExecutor:
     name     beginning of the threads' names
 
     OpenMP stores its number of threads separately for each thread, and starts with all cores. In a
-    new thread torch corrects the number when it first asks for it. A convolution or a matrix
-    product does not ask: as the first operator of the thread, it would run on all cores.
+    new thread torch corrects this number at the first question for it. Convolutions and matrix
+    products do not ask: as the first operator of a thread, they would run on all cores. Therefore
+    each thread of the pool asks when it starts.
     """
     import torch
 

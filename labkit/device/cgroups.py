@@ -17,7 +17,7 @@ MOUNTS = ("cpu", "cpu,cpuacct")  # folders of control groups version 1; version 
 class Quota(NamedTuple):
     """The smallest quota that holds for this process.
 
-    cores    computing time per time: 0.5 is half of one core
+    cores    quota in cores: 0.5 is half of the time of one core
     periods  number of periods in which the group has computed until now
     stopped  number of these periods in which the group used up its quota
     """

@@ -66,7 +66,7 @@ def _prctl(option, value):
 def _keep(worker_id, parent_id, folder):
     """Wait for the worker, end all processes that it left behind, and exit with its status.
 
-    Never returns. A worker that was ended by a signal makes the keeper end by the same signal.
+    Never returns. If a signal ended the worker, the keeper ends by the same signal.
     """
     threading.Thread(target=_end_with_parent, args=(parent_id, folder), daemon=True).start()
     _, status = os.waitpid(worker_id, 0)

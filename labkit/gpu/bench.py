@@ -26,7 +26,7 @@ from labkit.gpu.timing import NULL_ARM, Stopwatch, interval, race, repeated, ver
 
 @dataclass
 class Bench:
-    """What an item needs to measure: the device, the journal, sizes and a deadline.
+    """All that an item needs to measure: the device, the journal, sizes and a deadline.
 
     item     name of the item
     journal  the `Journal` to which rows are written
@@ -36,7 +36,7 @@ class Bench:
     last     lines (`described`) of arms that were running when an earlier try was killed; they are
              measured last
     facts    fields of the machine, as `labkit.gpu.machine.describe` returns them
-    names    counter that gives each compiled function a name of its own
+    names    counter, which gives each compiled function another name
     """
 
     item: str
@@ -299,6 +299,8 @@ def write_times(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
 
 def write_ratio(bench, arm, baseline, *, quantity, ready, times, floor):
     """Write the row of an arm's speed-up: its baseline's time over its own, round by round.
+
+    The row goes into the journal.
 
     ready  {arm: `Ready`}
     times  {arm: milliseconds per call, one for each round}

@@ -18,8 +18,9 @@ GRAPH = ", as a CUDA graph"
 class Graph:
     """A CUDA graph of repeated calls of `function(x, y)`: captured once, replayed by each call.
 
-    The object refers to the tensors that the graph reads and writes. Without it, the capture of
-    another graph would free their memory, and a replay would write to memory in other use.
+    The object refers to the tensors that the graph reads and writes, which keeps their memory in
+    use. Otherwise the capture of another graph would free this memory, and a replay would write to
+    memory that holds something else.
 
     x, y   input and output of the function
     calls  number of calls of the function in the graph

@@ -12,7 +12,7 @@ NAME = "gpu-rows.jsonl"
 
 
 def now() -> str:
-    """Return the present time in UTC, as rows store it."""
+    """Return the present time in UTC, in the form that rows store."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 

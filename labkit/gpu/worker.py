@@ -43,8 +43,9 @@ def listen(orders):
     """Pass the lines of the standard input to the queue `orders`; exit when the input ends.
 
     The input ends when the process at its other end does, even if that was killed. This process
-    then exits at once, whatever it is measuring. The input is read without a buffer: the processes
-    that load data are forks of this process, and would wait for ever for the lock of a buffer.
+    then exits at once, also in the middle of a measurement. The input is read without a buffer: the
+    processes that load data are forks of this process, and would wait for ever for the lock of a
+    buffer.
     """
     with open(os.dup(0), "rb", buffering=0) as lines:  # noqa: PTH123 (a descriptor, not a path)
         for line in lines:
@@ -78,7 +79,7 @@ def do(bench):
 
 
 def is_fit(bench):
-    """Return whether the GPU still works; after an illegal memory access it refuses everything."""
+    """Return whether the GPU still works; after an illegal memory access every later call fails."""
     try:
         bench.clean()
         bench.stopwatch.wait()
