@@ -1,1 +1,1 @@
-"""For who writes lessons: reading time, sections, and the register of the published experiments."""
+"""For authors of lessons: reading time, sections, and the register of the published experiments."""

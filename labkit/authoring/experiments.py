@@ -1,8 +1,7 @@
-"""The register of published experiments: what five documents measured, planned or taught, and where
-the course has it.
+"""The register of published experiments: where the course treats what five documents contain.
 
-experiments.toml has the items; the published numbers stay in the tables of
-`labkit.ledger.published`.
+experiments.toml lists the items: each is something that a document measured, planned or taught. The
+published numbers stay in the tables of `labkit.ledger.published`.
 """
 
 import tomllib
@@ -17,8 +16,9 @@ from labkit.errors import LabError
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One table, row, column, plan or heading of a document; experiments.toml says what each
-    field holds.
+    """One table, row, column, plan or heading of a document.
+
+    The comment at the top of experiments.toml says what each field holds.
     """
 
     key: str
@@ -39,13 +39,13 @@ class Item:
 
     @property
     def is_open(self) -> bool:
-        """Return whether no section of the course serves it yet."""
+        """Return whether the item still waits for a section of the course."""
         return not self.section
 
     def find(self) -> tuple[Path, Section]:
-        """Return the file and the section that serve it.
+        """Return the path of the lesson or page, and the section of it, that treat the item.
 
-        Raises LabError where the lesson or heading is not there.
+        Raises  LabError where the lesson, the page or the heading does not exist
         """
         path = file_of(self.lesson)
         if path is None:
@@ -58,17 +58,18 @@ class Item:
         return path, find_section(path, self.section)
 
     def missing_words(self) -> list[str]:
-        """Return the words that a reader would search for and that its section does not have."""
+        """Return the search words of the item that the text of its section does not contain."""
         _, section = self.find()
         return missing_words(self.words, section.text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One of the documents.
+    """One of the five documents.
 
-    description  its kind, title and date, in words
-    remark       what else a reader should know
+    description  kind, title and date of the document, in words
+    hardware     the machine that its numbers come from
+    remark       what else a reader should know about the document
     """
 
     title: str
@@ -80,7 +81,7 @@ class Source:
 
 @cache
 def sources() -> dict[str, Source]:
-    """Return {short key: `Source`} of the five documents, in order."""
+    """Return {short key: `Source`} of the five documents, in the order of experiments.toml."""
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     documents = {}
     for key, table in tables.items():
@@ -90,11 +91,11 @@ def sources() -> dict[str, Source]:
 
 
 def items() -> Iterator[Item]:
-    """Yield all items, source by source."""
+    """Yield the items of all documents, document by document."""
     for source in sources().values():
         yield from source.items
 
 
 def open_items() -> list[Item]:
-    """Return the items that no section of the course serves yet."""
+    """Return the items that still wait for a section of the course."""
     return [item for item in items() if item.is_open]

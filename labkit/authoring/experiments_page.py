@@ -1,5 +1,7 @@
-"""docs/published-experiments.md, made from the register: for a reader who comes with one of the
-documents.
+"""Makes docs/published-experiments.md from the register of published experiments.
+
+The page is for a reader who knows one of the five documents and looks for its content in the
+course.
 """
 
 from typing import NamedTuple
@@ -22,7 +24,7 @@ UNITS = {"s": "s", "ms": "ms", "pj": "pJ", "um2": "µm²", "mb": "MB"}
 
 
 def as_page() -> str:
-    """Return the register in Markdown."""
+    """Return the page docs/published-experiments.md, in Markdown."""
     results = RecordedResults()
     page = template("experiments.md").render(
         sources=experiments.sources(),
@@ -38,7 +40,7 @@ def as_page() -> str:
 
 
 def _where(item):
-    """Return a link to the section that serves an item; or the lesson that is to have it."""
+    """Return a link to the section that treats an item, or the name of the planned lesson."""
     if item.is_open:
         return f"**open**, planned for `{item.lesson}`"
     path, section = item.find()
@@ -46,8 +48,9 @@ def _where(item):
 
 
 def _numbers(item):
-    """Return the published numbers of an item that takes few rows of a table: "compile, 145.69
-    s, 46.16 %; ...".
+    """Return the published numbers of an item in words: "compile, total 145.69 s, 46.16 %; ...".
+
+    The text is empty for an item without a table, and for an item that takes many rows.
     """
     if not item.table:
         return ""
@@ -63,18 +66,22 @@ def _numbers(item):
 
 
 def _rows(frame):
-    """Return the rows of a published table as dicts, with None for what its source does not say."""
+    """Return the rows of a published table as dictionaries; a missing value is None."""
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 def _row_in_words(row):
-    """Return what is known of a row: "compile, 145.69 s, 46.16 %"."""
+    """Return the values of a row with commas between them: "compile, total 145.69 s, 46.16 %".
+
+    Missing values are left out.
+    """
     return ", ".join(_in_words(column, value) for column, value in row.items() if value is not None)
 
 
 def _in_words(column, value):
-    """Return a published value with its unit, and with its column's name where it would say
-    nothing without.
+    """Return a published value as text: "compiled", "46.16 %", "total 145.69 s".
+
+    The column's name stands in front of every number but accuracies and bytes.
     """
     if column == "compiled":
         return "compiled" if value else "not compiled"
@@ -91,8 +98,9 @@ def _in_words(column, value):
 
 
 def _table(name):
-    """Return a published table for the page: its name, source and hardware, its columns, and its
-    rows as texts.
+    """Return a published table for the page.
+
+    The dictionary holds the table's name, source and hardware, its columns, and its rows as texts.
     """
     frame = published.table(name)
     rows = []
@@ -102,8 +110,9 @@ def _table(name):
 
 
 def _plain(value):
-    """Return a value of a published table as its source writes it; "" where the source does not
-    say it.
+    """Return a value of a published table as text, as its source writes the value.
+
+    A missing value gives "".
     """
     if value is None:
         return ""
@@ -115,7 +124,7 @@ def _plain(value):
 
 
 class Origin(NamedTuple):
-    """Where a recorded result comes from."""
+    """Hardware, instruction set, profile and edition that recorded results come from."""
 
     hardware: str
     instructions: str
@@ -124,19 +133,17 @@ class Origin(NamedTuple):
 
 
 class RecordedResults:
-    """What is on record of our own, in words.
+    """Puts the course's own recorded results into sentences, and marks each with its origin.
 
-    origins  those of all results named so far; a result is marked by the letter of its place here,
-             A for the first
+    origins  the origins of all results so far, without repetition; the first is marked by the
+             letter A, the second by B
     """
 
     def __init__(self) -> None:
         self.origins: list[Origin] = []
 
     def sentences(self, item: Item) -> list[str]:
-        """Return a sentence for each recorded result of an item, with the letter of its origin
-        and its date.
-        """
+        """Return a sentence with origin and date for each recorded result of an item."""
         lesson = slug(item.lesson)
         sentences = []
         for claim_id in item.claims:
@@ -154,7 +161,7 @@ class RecordedResults:
         return sentences
 
     def _mark(self, row):
-        """Return the letter of a row's origin, and its date: " [A, 2026-11-27]"."""
+        """Return the letter of a row's origin, and the date of the row: " [A, 2026-11-27]"."""
         origin = Origin(row.hardware, row.instructions or "", row.profile, row.recorded_edition)
         if origin not in self.origins:
             self.origins.append(origin)
@@ -163,7 +170,7 @@ class RecordedResults:
 
 
 def _rows_of_claim(lesson, claim_id):
-    """Return the recorded rows of a claim that judged what the register says of it now."""
+    """Return the recorded rows of a claim that judged today's wording of the claim."""
     rows = recorded("claims", experiment=lesson)
     rows = rows[rows["claim_id"] == claim_id]
     claim = entry(lesson, claim_id)
@@ -171,7 +178,7 @@ def _rows_of_claim(lesson, claim_id):
 
 
 def _rows_of_arm(lesson, arm):
-    """Return the recorded ratios of an arm of a lesson against its baseline."""
+    """Return the recorded ratios of an arm of a lesson to its baseline."""
     rows = recorded("ratios", experiment=lesson)
     return rows[rows["arm"] == arm]
 
@@ -183,7 +190,10 @@ def _rows_of_trainings(experiment):
 
 
 def _newest_record(rows):
-    """Return those of the rows that one record holds: the newest record of the longest profile."""
+    """Return the rows of the newest record of the longest profile.
+
+    A record is the set of rows with the same hardware, date and run.
+    """
     if rows.empty:
         return []
 
@@ -199,7 +209,7 @@ def _newest_record(rows):
 
 
 def _training(row):
-    """Return the seconds of a training and, where it was tested, its accuracy."""
+    """Return the seconds of a training in words, with its accuracy where it was tested."""
     accuracy = ""
     if row.accuracy == row.accuracy:  # it is not NaN
         accuracy = f", {100 * row.accuracy:.3g} %"
@@ -207,7 +217,7 @@ def _training(row):
 
 
 def _value(row):
-    """Return the value of a claim with its interval, where it has one."""
+    """Return ", value (low to high)" of a recorded claim; "" where the claim has no value."""
     if row.value is None or row.value != row.value:
         return ""
     unit = row.unit if isinstance(row.unit, str) else ""

@@ -1,6 +1,4 @@
-"""Writes the minutes of the lessons to the places that say them: first cells, README.md, the
-tables for teachers.
-"""
+"""Writes the minutes of each lesson into its first cell, README.md and docs/teaching.md."""
 
 import re
 from pathlib import Path
@@ -15,13 +13,14 @@ SENTENCE = re.compile(r"About \d+ minutes[^.\"\\]*\.")
 
 
 def write() -> dict[str, Reading]:
-    """Write the minutes of each lesson into its first cell, README.md and docs/teaching.md; returns
-    {lesson: counts}.
+    """Count the minutes of each lesson and write them into its first cell and the tables.
 
-    The tables of docs/teaching.md get points as well, and the sums of the plans for a term and a
-    workshop.
+    The tables are those of README.md and docs/teaching.md. In docs/teaching.md the points of the
+    exercises, and the sums of the plans for a term and a workshop, are written as well.
 
-    Raises  LabError where one of them has no place for them
+    Returns {lesson: its `Reading`}.
+
+    Raises  LabError where a first cell or a table has no minutes that could be replaced
     """
     readme = root() / "README.md"
     teaching = root() / "docs" / "teaching.md"
@@ -44,16 +43,16 @@ def write() -> dict[str, Reading]:
 
 
 def _replaced(path: Path, text, pattern, replacement):
-    """Return the text of the file `path` with the first match replaced.
+    """Return the text of the file `path` with the first match of `pattern` replaced.
 
-    Raises LabError where there is none.
+    Raises  LabError where nothing matches
     """
     _require_place(path, text, pattern)
     return pattern.sub(replacement, text, count=1)
 
 
 def _require_place(path: Path, text, pattern):
-    """Raise LabError where the text of the file `path` has no place that matches."""
+    """Raise LabError where nothing in the text of the file `path` matches `pattern`."""
     if not pattern.search(text):
         raise LabError(
             f"{path.name} has no place for the minutes of a lesson.",

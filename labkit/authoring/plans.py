@@ -1,10 +1,9 @@
-"""The tables of docs/teaching.md: minutes, exercises and points of the lessons, and of plans for a
-term and a workshop.
+"""Fills the tables of docs/teaching.md with minutes, exercises and points.
 
-A column "minutes" belongs to the one left of it, which names lessons ("00, 01") or sections of
-lessons
-("00: 0-3, 5; 02: 4"; 0 is what stands before the first section). "exercises, points" belongs to the
-same.
+Some tables list the lessons, others are plans for a term or a workshop. A column "minutes" counts
+the lessons or the sections that the column left of it names: "00, 01" names lessons, "00: 0-3, 5;
+02: 4" names sections (section 0 is the text before the first numbered heading). A column
+"exercises, points" further to the right counts the exercises of the same lessons or sections.
 """
 
 import re
@@ -19,8 +18,9 @@ TASKS = "exercises, points"
 
 
 def filled(page: str) -> str:
-    """Return a page in Markdown with the numbers of its tables written anew; what is no such
-    table stays as it is.
+    """Return a page in Markdown with the numbers of its plans counted anew.
+
+    Text, and tables without a column "minutes", stay as they are.
     """
     course = {lesson.name[:2]: lesson for lesson in lessons()}
     lines = []
@@ -41,7 +41,11 @@ def _cells(line):
 
 
 def _filled_row(line, titles, course):
-    """Return a row with its minutes, exercises and points."""
+    """Return a row of a table with its minutes, exercises and points counted anew.
+
+    titles  titles of the table's columns
+    course  {number of a lesson: its `LessonPage`}
+    """
     cells = _cells(line)
     minutes = tasks = None
     for column, title in enumerate(titles[: len(cells)]):
@@ -56,8 +60,9 @@ def _filled_row(line, titles, course):
 
 
 def _count(steps, course):
-    """Return (minutes, exercises) of lessons, "00, 01", or of sections, "00: 0-3, 5; 02: 4".
+    """Return (minutes, exercises) of the lessons or sections that a cell names.
 
+    steps   lessons, such as "00, 01", or sections, such as "00: 0-3, 5; 02: 4"
     course  {number of a lesson: its `LessonPage`}
     """
     unknown = set(re.findall(r"\d\d(?=[:,]|$)", re.sub(r": [^;]*", ":", steps))) - set(course)
@@ -69,8 +74,9 @@ def _count(steps, course):
 
 
 def _count_lessons(numbers, course):
-    """Return (minutes, exercises) of whole lessons: the sum of the minutes that their first
-    cells say.
+    """Return (minutes, exercises) of whole lessons.
+
+    The minutes are the sum of those that the first cells of the lessons state.
     """
     minutes = 0
     tasks = []
@@ -101,7 +107,7 @@ def _count_sections(steps, course):
 
 
 def _numbers(ranges):
-    """Return the numbers of "0-3, 5": [0, 1, 2, 3, 5]."""
+    """Return the numbers of the ranges "0-3, 5": [0, 1, 2, 3, 5]."""
     numbers = []
     for text in ranges.split(", "):
         first, _, last = text.partition("-")
@@ -110,6 +116,7 @@ def _numbers(ranges):
 
 
 def _wrong_plan(problem, *, expected, found):
+    """Return the `LabError` for a cell of docs/teaching.md that names no lesson or section."""
     return LabError(
         problem, expected=expected, found=found, fix="correct the table of docs/teaching.md"
     )

@@ -1,7 +1,7 @@
-"""How long a lesson, or some of its sections, take a reader, by a formula.
+"""Estimates the minutes that a lesson, or some of its sections, take a reader.
 
-Minutes  words / 200 + lines of code / 12 + 2 per picture + a half per small table or prediction +
-         those that its exercises state. A picture that grows, drawn several times from the same
+Minutes  words / 200 + lines of code / 12 + 2 per picture + 0.5 per small table or prediction + the
+         minutes that the exercises state. A picture that grows, drawn several times from the same
          object, counts once
 Source   the rates are estimates of this course's authors; trial readers needed about as long
 """
@@ -29,7 +29,7 @@ NO_PICTURES = {"canvas", "log_axis", "front_in_words", "numbered"}
 
 
 class Reading(NamedTuple):
-    """What a reader meets in a lesson, and the minutes that it takes."""
+    """The counts that the estimate needs: words, lines of code, pictures and so on."""
 
     words: int
     lines: int
@@ -40,12 +40,12 @@ class Reading(NamedTuple):
 
     @property
     def minutes(self):
-        """Return the minutes of all of it, to five: the formula is no better than that."""
+        """Return the estimated minutes, rounded to five: the formula is no more exact than that."""
         return to_five(self.exact_minutes)
 
     @property
     def exact_minutes(self):
-        """Return what the formula says."""
+        """Return the estimated minutes, not rounded."""
         return (
             self.words / WORDS_PER_MINUTE
             + self.lines / LINES_PER_MINUTE
@@ -57,29 +57,27 @@ class Reading(NamedTuple):
 
     @property
     def sentence(self):
-        """Return the sentence of the first cell."""
+        """Return the sentence about the minutes that stands in the first cell of the lesson."""
         if not self.exercises:
             return f"About {self.minutes} minutes."
         return f"About {self.minutes} minutes, {self.exercises} of them for the exercises."
 
 
 def to_five(minutes):
-    """Round to five minutes."""
+    """Round minutes to a multiple of five."""
     return 5 * round(minutes / 5)
 
 
 def reading(lesson: LessonPage) -> Reading:
-    """Count what a reader of a lesson meets, from the notebook as it is committed, without
-    outputs.
-    """
+    """Return the `Reading` of a lesson's notebook as it is committed, without outputs."""
     return _reading_of(read_notebook(lesson.path).cells, lesson.exercises)
 
 
 def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
-    """Return {number: (what a reader of it meets, its exercises)} of the numbered sections; 0 is
-    all before the first.
+    """Return {section number: (its `Reading`, its exercises)} of a lesson.
 
-    What stands below a heading without a number, such as "Yours", belongs to none of them.
+    Section 0 is all that stands before the first numbered heading. What stands below a heading
+    without a number, such as "Yours", is left out.
     """
     cells_by_section: dict[int, list] = {0: []}
     number = 0
@@ -101,7 +99,7 @@ def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
 
 
 def _reading_of(cells, tasks):
-    """Count what a reader of some cells meets, with these exercises."""
+    """Return the `Reading` of some cells; `tasks` are the exercises in them."""
     prose = [cell.source for cell in cells if cell.cell_type == "markdown"]
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     trees = [_parsed(source) for source in code]
@@ -121,9 +119,9 @@ def _reading_of(cells, tasks):
 
 
 def _parsed(source):
-    """Parse a cell without IPython's commands.
+    """Return the syntax tree of a cell, without IPython's commands.
 
-    Returns a module, an empty one for a cell that is no Python.
+    A cell that is not Python gives an empty module.
     """
     if source.startswith("%%"):
         source = source.partition("\n")[2]
@@ -134,13 +132,13 @@ def _parsed(source):
 
 
 def _count_words(text):
-    """Count the words of prose; code in a fence has none."""
+    """Count the words of a text in Markdown; code between fences has none."""
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     return len(prose.split())
 
 
 def _count_words_in_strings(tree):
-    """Count the words of strings that are sentences: questions, claims, hints."""
+    """Count the words of the long strings in code, which are sentences, such as claims."""
     total = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -161,13 +159,15 @@ def _calls(tree):
 
 
 def _name(call):
-    """Return the last word of the name of what is called: "ladder" for plots.ladder(...)."""
+    """Return the last word of the name of a called function: "ladder" for plots.ladder(...)."""
     return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
 def _count_pictures(trees):
-    """Count the calls that draw: each of `plots` once per first argument, canvas(...), and
-    .plot() of measured rows.
+    """Count the calls that draw a picture.
+
+    A function of `plots` counts once for each first argument that it is called with. Each
+    canvas(...) counts as well; in a cell without a canvas, each .plot(...) counts.
     """
     drawn = set()
     by_hand = 0
@@ -189,8 +189,10 @@ def _is_of_plots(call):
 
 
 def _count_tables(trees):
-    """Count the different expressions at the end of a cell that shows no picture, and calls of
-    display.
+    """Count the tables that cells show.
+
+    A table is a call of display(...), or the expression at the end of a cell that draws no picture.
+    The same expression in several cells counts once.
     """
     tables = set()
     for tree in trees:
@@ -206,8 +208,10 @@ def _count_tables(trees):
 
 
 def _is_silent(expression):
-    """Return whether an expression shows no table: a word of the lesson, a printed text, a
-    string.
+    """Return whether an expression at the end of a cell shows no table.
+
+    Silent are strings and other constants, print(...), and the functions of a lesson, such as
+    check().
     """
     if isinstance(expression, ast.Call):
         return _name(expression) in {*SILENT, "display", "check", "hint", "show"}

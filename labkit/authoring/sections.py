@@ -1,5 +1,7 @@
-"""The sections of lessons and pages: a heading, and all that stands below it until the next
-heading of its level.
+"""Finds the sections of lessons and pages.
+
+A section is a heading and all that stands below it, until the next heading of the same or a higher
+level.
 """
 
 import os
@@ -17,12 +19,11 @@ NUMBER = re.compile(r"^\d+\. +")
 
 
 class Section(NamedTuple):
-    """A part of a lesson or of a page.
+    """A section of a lesson or of a page.
 
-    heading  as it stands there, such as "1. The gap"
-    text     heading, prose and code (without outputs) down to the next heading of the same or a
-             higher level. A title has the introduction alone: it ends at the next heading of any
-             level
+    heading  the heading with its number, such as "1. The gap"
+    text     heading, prose and code (without outputs) until the next heading of the same or a
+             higher level. The section of a title (level 1) ends at the next heading of any level
     """
 
     heading: str
@@ -30,14 +31,14 @@ class Section(NamedTuple):
 
     @property
     def name(self):
-        """Return the heading without its number, which changes more often than its words."""
+        """Return the heading without its number, because numbers change more often than words."""
         return NUMBER.sub("", self.heading)
 
 
 def file_of(name: str) -> Path | None:
-    """Return the file of a lesson or a page, or None where there is none yet.
+    """Return the path of a lesson or a page; None where the file does not exist.
 
-    name  of a lesson without its number, such as "large_batch_tricks", or of a page, such as
+    name  a lesson's name without its number, such as "large_batch_tricks", or a page, such as
           "docs/installing.md"
     """
     if name.endswith(".md"):
@@ -72,9 +73,9 @@ def sections(path: Path) -> list[Section]:
 
 
 def find_section(path: Path, name: str) -> Section:
-    """Return the section with this heading, its number left out.
+    """Return the section of a file whose heading, without its number, is `name`.
 
-    Raises LabError, with the headings of the page.
+    Raises  LabError where there is none; the error lists the headings of the file
     """
     page_sections = sections(path)
     for section in page_sections:
@@ -89,8 +90,9 @@ def find_section(path: Path, name: str) -> Section:
 
 
 def link_to(path: Path, section: Section, folder: Path) -> str:
-    """Return the address of a section as seen from a folder: JupyterLab and the forges jump to
-    it.
+    """Return the link from a page in `folder` to a section of the file `path`.
+
+    JupyterLab and the websites of git hosts make the anchors that the link ends in.
     """
     if path.suffix == ".ipynb":
         anchor = section.heading.replace(" ", "-")
@@ -100,8 +102,9 @@ def link_to(path: Path, section: Section, folder: Path) -> str:
 
 
 def missing_words(words: list[str], text: str) -> list[str]:
-    """Return the words, or phrases, that do not stand in a text as whole words, in any case,
-    singular or plural.
+    """Return the words or phrases that do not stand in a text as whole words.
+
+    Upper and lower case, and singular and plural, count as the same.
     """
     plain_text = _plain(text)
     missing = []
@@ -127,8 +130,9 @@ def _heading(line):
 
 
 def _lines(path):
-    """Yield (line, whether it is prose) of a file: code of a cell, and what is fenced in
-    Markdown, is no prose.
+    """Yield (line, whether the line is prose) of a notebook or a page in Markdown.
+
+    Code is not prose: neither a code cell, nor what stands between fences in Markdown.
     """
     if path.suffix == ".md":
         yield from _prose(path.read_text(encoding="utf-8"))
@@ -141,7 +145,7 @@ def _lines(path):
 
 
 def _prose(text):
-    """Yield (line, whether it is prose) of Markdown."""
+    """Yield (line, whether the line is prose) of a text in Markdown."""
     fenced = False
     for line in text.splitlines():
         fence = line.lstrip().startswith(("```", "~~~"))

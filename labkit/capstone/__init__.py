@@ -1,6 +1,6 @@
-"""The two capstones. What is handed in is data and never code; the course itself scores it.
+"""The two capstones: the course scores what a reader hands in, which is data and never code.
 
-from labkit.capstone.judge import score      # files to the order of the last lesson: a `Score` each
-from labkit.capstone.race import RACES, race  # recipes that train fast, of lesson 11: a `Raced`
-                                              each
+Lesson 20 asks for ONNX files: `score` of `labkit.capstone.judge` returns a `Score` for each. Lesson
+11 asks for recipes that train fast: `race` of `labkit.capstone.race` returns a `Raced` for each;
+`RACES` of the same module are the targets.
 """

@@ -1,5 +1,6 @@
-"""The process of a file that is judged: it loads the file beside the reference network, and lets
-it answer an exam.
+"""The exam of one submitted file, in a process of its own.
+
+The process checks the file, loads it beside the reference network, and lets both answer.
 """
 
 import math
@@ -24,8 +25,8 @@ from labkit.export.runtime import answers as answers_of
 from labkit.export.runtime import session as export_session
 from labkit.measure.noise import other_threads_s
 
-BATCH = 32  # pictures per call where no time is taken
-WARM_UP_CALLS = 10  # before the first that counts
+BATCH = 32  # pictures per call where calls are not timed
+WARM_UP_CALLS = 10  # calls before the first timed one
 EMPTY_NETWORK = """<ir_version: 9, opset_import: ["" : 20]>
 empty (float[N, 1, 28, 28] picture) => (float[N, 10] answer)
 <int64[1] first = {0}, int64[1] last = {10}, int64[1] axis = {1}>
@@ -34,15 +35,17 @@ empty (float[N, 1, 28, 28] picture) => (float[N, 10] answer)
 
 @dataclass(frozen=True)
 class Answers:
-    """The result of the process of a file.
+    """The answers and the times of a submitted file, measured in the process of the file.
 
-    precision   what the file is stored in, such as "int8"
-    times       (rounds,) seconds of computing per call of the "submission", of the "reference"
-                network, of a second session of that network, "again" (between these two there is
-                only noise), and of the "floor", a network that computes nothing
-    single      (rounds, 10) its answers to the timed pictures, one per call
-    batched     (2 n, 10) its answers to all pictures, in batches
-    as_written  (rounds, 10) what the file as it is written answers to the timed pictures
+    precision   the number format of the file's weights, such as "int8"
+    times       {session: (rounds,) seconds of computing per call} of four sessions: the
+                "submission", the "reference" network, a second session of the reference network,
+                "again" (the difference of these two is noise), and the "floor", a network that
+                computes nothing
+    single      (rounds, 10) the submission's answers to the timed pictures, one picture per call
+    batched     (2 n, 10) the submission's answers to all pictures, in batches
+    as_written  (rounds, 10) the file's answers to the timed pictures in ONNX Runtime without graph
+                optimizations
     """
 
     precision: str
@@ -55,16 +58,18 @@ class Answers:
 def answer_exam(
     path: Path, engine: str, *, reference: Path, pictures: Any, timed: Any, seed: int
 ) -> Answers:
-    """Check a file, load it into its engine, and let it answer, in the process of the file. Returns
-    `Answers`.
+    """Check a file, load it into its engine, and let it answer the exam. Returns `Answers`.
 
-    path       of the file; nothing else lies in its folder
+    Called in the process of the file.
+
+    path       path of the submitted file; nothing else lies in its folder
     reference  path of the reference network
     pictures   float32 (2 n, 1, 28, 28)
-    timed      (rounds,) which of them are asked one by one
-    seed       of the order in which file and reference take turns
+    timed      (rounds,) numbers of the pictures that are asked one per call, with the clock running
+    seed       seed of the order in which the sessions take turns
+    Raises     LabError where the file is not a plain network of the form asked for
     """
-    opened = _openers(engine)
+    openers = _openers(engine)
     if path.suffix == ".gz":
         path = _decoded(path)
     model = parsed(path)
@@ -72,14 +77,14 @@ def answer_exam(
     inspect(path)  # from here on memory is limited
     precision = precision_of(model)
 
-    # Load it beside two sessions of the reference network and one of the empty network, and ask.
-    # The floor is ONNX Runtime's for every file, so an engine whose calls begin slowly is not
-    # forgiven its beginning.
+    # Load the file, two sessions of the reference network and one of the empty network, and ask.
+    # The floor is measured in ONNX Runtime for every file: where the calls of another engine start
+    # slowly, that counts.
     empty = path.with_name("floor.onnx")
     onnx.save(empty_network(), empty)
-    sessions = {"submission": opened["submission"](path, precision)}
+    sessions = {"submission": openers["submission"](path, precision)}
     for name, file in {"reference": reference, "again": reference, "floor": empty}.items():
-        sessions[name] = opened["beside it"](file, "fp32")
+        sessions[name] = openers["beside it"](file, "fp32")
     times, single = take_turns(sessions, pictures[timed], seed)
     as_written = _by_runtime(path, level="none")
     return Answers(
@@ -92,7 +97,7 @@ def answer_exam(
 
 
 def _decoded(path):
-    """Write the network of a coded file beside it. Returns its path."""
+    """Decode a file that `labkit.compress.save` wrote. Returns the path of the ONNX file."""
     from labkit import compress
 
     limit_memory(MEMORY)
@@ -103,11 +108,15 @@ def _decoded(path):
 
 
 def _openers(engine):
-    """Return the functions that open the "submission" and the networks "beside it".
+    """Return two functions that open a network: {"submission": ..., "beside it": ...}.
 
-    Each takes a path and a precision, and returns a function from arrays (N, 1, 28, 28) to answers
-    (N, 10). A file for ONNX Runtime is called without torch, as its import takes longer than the
-    exam. Beside another engine ONNX Runtime is called through torch as well.
+    "submission" opens the submitted file in its engine, "beside it" opens the networks that it is
+    compared with in ONNX Runtime. Each takes a path and a precision, and returns a function from
+    arrays (N, 1, 28, 28) to answers (N, 10).
+
+    A submission for ONNX Runtime is called without torch, because the import of torch takes longer
+    than the exam. For another engine, whose sessions take tensors, ONNX Runtime is called through
+    torch as well: the cost of a call is then the same.
     """
     if engine == "onnxruntime":
         return {"submission": _by_runtime, "beside it": _by_runtime}
@@ -127,21 +136,30 @@ def _openers(engine):
 
 
 def _by_runtime(path, precision=None, level="all"):
+    """Return a function that answers arrays with the file `path` in ONNX Runtime, on one thread.
+
+    precision  has no effect: the function takes the same arguments as the loader of an engine
+    level      graph optimizations of ONNX Runtime: "all" or "none"
+    """
     session = export_session(path, level, threads=1)
     return lambda pictures: answers_of(session, pictures)[0]
 
 
 def empty_network() -> onnx.ModelProto:
-    """Return a network of the form asked for that computes nothing: its answer is ten pixels of
-    the picture.
+    """Return a network of the form asked for that computes nothing.
+
+    Its answer is the first ten pixels of the picture.
     """
     return onnx.parser.parse_model(EMPTY_NETWORK)
 
 
 def take_turns(sessions, pictures, seed):
-    """Ask every session each picture in turn.
+    """Ask every session each picture: a round is one picture for all sessions, in random order.
 
-    Returns ({session: seconds per call}, the answers (rounds, 10) of the submission).
+    sessions  {name: function from an array (1, 1, 28, 28) to an answer (1, 10)}
+    pictures  float32 (rounds, 1, 28, 28)
+
+    Returns ({name: seconds of computing per call}, the answers (rounds, 10) of the submission).
     """
     times = {name: [] for name in sessions}
     single = []
@@ -165,14 +183,17 @@ def take_turns(sessions, pictures, seed):
 
 
 def on_arrays(session):
-    """Return a session as a function of arrays, in place of tensors."""
+    """Return a function of NumPy arrays that calls a session of an engine, which takes tensors."""
     import torch
 
     return lambda pictures: session(torch.from_numpy(pictures)).numpy()
 
 
 def in_batches(answer: Callable, pictures: np.ndarray) -> np.ndarray:
-    """Return the answers to all pictures, (N, 10). LabError where a batch is answered in part."""
+    """Return the answers (N, 10) to all pictures, asked in batches.
+
+    Raises  LabError where a batch has another number of answers than pictures
+    """
     answers = []
     for batch in np.array_split(pictures, math.ceil(len(pictures) / BATCH)):
         rows = np.array(answer(batch))  # an engine may use its memory again

@@ -1,7 +1,7 @@
-"""The exam of the last lesson: pictures that nobody has seen, each as it is and as a changed copy.
+"""Draws the exam of the last lesson: test images, each as it is and as a changed copy.
 
-A copy is moved a little and has a little noise: a network that looks at the picture answers as
-before, one that knows the file of test images by heart does not.
+A copy is moved by up to a pixel along each side and has a little noise. A network that looks at the
+picture hardly notices; a file that remembers the published test images does not recognize the copy.
 """
 
 from dataclasses import dataclass, replace
@@ -19,8 +19,10 @@ MOVES = [(down, right) for down in (0, 1, 2) for right in (0, 1, 2) if (down, ri
 
 @dataclass(frozen=True)
 class ExamSize:
-    """How much a scoring asks: pictures (each also as a changed copy), and rounds in which one
-    picture is timed.
+    """How much an exam asks.
+
+    images  number of test images; each is asked as a changed copy, too
+    rounds  number of pictures that are asked one per call, with the clock running
     """
 
     images: int
@@ -35,11 +37,11 @@ FULL = ExamSize(images=5_000, rounds=800)
 class Exam:
     """The pictures of one scoring, in the order in which they are asked.
 
-    pictures  float32 (2 n, 1, 28, 28), normalised as in training: originals and changed copies,
-              mixed
+    pictures  float32 (2 n, 1, 28, 28), normalised as in training: n originals and their n changed
+              copies, shuffled
     labels    int64 (2 n,)
-    order     int64 (2 n,): which of them a picture is, of the n originals and, after these, their
-              changed copies
+    order     int64 (2 n,): the origin of each picture. i < n is the original i, n + i is the copy
+              of original i
     """
 
     pictures: Any
@@ -51,19 +53,20 @@ class Exam:
         return answers.argmax(axis=1) == self.labels
 
     def forms(self, values):
-        """Split values of all pictures, (2 n,), into (those of the n originals, those of their n
-        copies), by origin.
+        """Split values of all pictures, (2 n,), into (values of originals, values of copies).
+
+        Each has n values in the order of the originals: the values at i belong to original i and to
+        its copy.
         """
         return np.split(values[np.argsort(self.order)], 2)
 
 
 def draw_exam(count: int, seed: int) -> Exam:
-    """Return an `Exam` of `count` test images, each as it is and changed; another seed draws
-    others.
+    """Draw an `Exam` of `count` test images and a changed copy of each.
 
-    A copy is moved by up to a pixel along each side (never by none) and has a little noise: so
-    little that a network which looks at the picture hardly notices, and one that knows the file of
-    test images by heart does.
+    A copy is moved by one pixel along at least one side, and has a little noise.
+
+    seed  decides which images are drawn, how they are changed, and the order
     """
     import torch
 
@@ -82,7 +85,10 @@ def draw_exam(count: int, seed: int) -> Exam:
 
 
 def _changed(images, generator):
-    """Return copies of uint8 images (n, 1, 28, 28), each moved by one of `MOVES` and with noise."""
+    """Return a changed copy of each image, uint8 (n, 1, 28, 28): moved, and with noise.
+
+    images  uint8 (n, 1, 28, 28)
+    """
     import torch
 
     from labkit.data import crop

@@ -1,7 +1,6 @@
-"""The gates of the judge: each looks for one way to look better than one is, and raises a LabError
-that says so.
+"""The gates of the judge: each raises a LabError for one kind of cheating.
 
-First the one that looks at the file, then those that look at the answers.
+The first gate looks at the file, the others at the answers.
 """
 
 from typing import Any
@@ -27,21 +26,22 @@ RANDOM = {
     "Bernoulli",
 }
 BRANCHES = {"If", "Loop", "Scan", "SequenceMap"}
-ROW_ERROR = 0.5  # of the length of a row of answers: one that is farther off is another answer
-# share of the pictures that may have another answer than the file as written gives
+ROW_ERROR = 0.5  # a distance of more than this share of a row's length makes another answer
+# most pictures, as a share, whose answer may differ from that of the file as written
 MAX_DIFFERENT_FROM_FILE = 0.02
-# share of the pictures that may have another answer when they are asked alone
+# most pictures, as a share, whose answer may differ when they are asked alone
 MAX_DIFFERENT_ALONE = 0.05
-# more than the reference network does, when pictures are changed a little; a linear classifier:
-# 0.11
+# share of the right answers that a file may lose from originals to copies, beyond what the
+# reference network loses; a linear classifier loses 0.11
 FORGETS = 0.12
-KNOWS = 0.5  # of the pictures that the reference network gets wrong
+KNOWS = 0.5  # share of the pictures that the reference network gets wrong and a file may get right
 MIN_HARD = 20  # pictures that the reference network gets wrong, to judge by them
 
 
 def require_plain(model: onnx.ModelProto) -> None:
-    """Raise LabError unless the file is a plain network of the form asked for, with all its
-    weights inside.
+    """Raise LabError unless a file is a plain network of the form asked for.
+
+    A plain network has all weights inside, draws no random numbers, and has no branches or loops.
     """
     for tensor in inside(model, onnx.TensorProto):
         if tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -71,7 +71,10 @@ def require_plain(model: onnx.ModelProto) -> None:
 
 
 def _form(value):
-    """Return (element type, sides behind a free batch), or None for another form."""
+    """Return (element type, sides without the batch) of an input or output.
+
+    None where the batch is of fixed size, or where there are no sides.
+    """
     sides = dims(value)
     if not sides or isinstance(sides[0], int):
         return None
@@ -79,7 +82,10 @@ def _form(value):
 
 
 def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
-    """Raise LabError unless pictures have the same answers in a batch and alone, (n, 10) each."""
+    """Raise LabError unless pictures have the same answers in a batch and alone.
+
+    batched, single  (n, 10) answers to the same pictures
+    """
     _require_numbers(batched, single)
     different = _share_of_different_rows(batched, single)
     if different > MAX_DIFFERENT_ALONE:
@@ -89,8 +95,10 @@ def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
 
 
 def require_as_written(as_written: np.ndarray, engine_answers: np.ndarray) -> None:
-    """Raise LabError unless the engine's answers are those of the file as it is written, (n, 10)
-    each.
+    """Raise LabError unless the engine computes what the file says.
+
+    as_written      (n, 10) answers of the file in ONNX Runtime without graph optimizations
+    engine_answers  (n, 10) answers of the submission's engine to the same pictures
     """
     _require_numbers(as_written, engine_answers)
     if float(np.ptp(engine_answers, axis=0).max()) == 0:
@@ -113,18 +121,23 @@ def _require_numbers(*answers):
 
 
 def _share_of_different_rows(rows, other_rows):
-    """Return the share of the rows, (n, 10) each, that are another answer."""
+    """Return the share of the rows that differ by more than `ROW_ERROR` from the other array's.
+
+    rows, other_rows  (n, 10) answers
+    """
     distances = np.linalg.norm(rows - other_rows, axis=1)
     return np.mean(distances > ROW_ERROR * np.linalg.norm(rows, axis=1))
 
 
 def require_unseen(right: np.ndarray, reference_right: np.ndarray, exam: Exam) -> None:
-    """Raise LabError for a file that knows the test images rather than clothes.
+    """Raise LabError for a file that has learned the test images by heart.
 
-    This finds a whole memory, not a part of one. A few stored answers pass it, and gain nothing: a
-    medal counts the changed copies alone.
+    The gate notices a file that has stored most of the test set. It misses a file that has stored a
+    few answers, which gain nothing: a medal counts the changed copies alone.
 
-    right, reference_right  (2 n,) bool: whether it, and the reference network, answered right
+    right            (2 n,) bool: whether the file answered each picture right
+    reference_right  (2 n,) bool: whether the reference network answered each picture right
+    exam             the pictures, in the order of both arrays
     """
     # Is it right where the reference network is wrong, by more than chance explains?
     hard = ~reference_right

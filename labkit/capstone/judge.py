@@ -1,12 +1,11 @@
-"""The judge of the last lesson: it lets each file answer an exam in a process of its own, looks for
-cheats, and scores.
+"""The judge of the last lesson: lets each file answer an exam, looks for cheating, and scores.
 
 score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])  # a list of `Score`
 
-The exam is drawn when all files have been read, and its labels stay with the judge. The process of
-a file has limits of memory and computing time, and a folder of its own; it serves the file and the
-reference network in turn. A file could still use a hole in the library that reads it: against that
-a container would help.
+The exam is drawn after all files have been read, and its labels stay with the judge. Each file is
+loaded in a new process, which has limits of memory and computing time, and a folder of its own. In
+that process the file and the reference network answer in turn. A file could still exploit a hole in
+the library that reads the file: against that a container would help.
 """
 
 import hashlib
@@ -43,8 +42,8 @@ from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
 from labkit.measure.tails import ratio_of_p95
 
-COMPUTE_S = 300  # of the process of one file in all
-# by which p95 of the reference network may differ from its own p95 in a second session
+COMPUTE_S = 300  # seconds of computing that the process of one file may use
+# share by which p95 of the reference network may differ from its own p95 in a second session
 MAX_NOISE = 0.35
 
 
@@ -54,12 +53,14 @@ class Score:
 
     medal     "gold", "silver", "bronze", or None
     reasons   why there is no medal, or not the next one
-    points    how many times better than the reference network: the geometric mean of "times as fast
-              at p95" and "times as small", an `Interval`; None when it was refused
-    accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the pictures as
-              they are do not count
-    latency   p95 as a share of the reference network's, both without the floor of a call, an
-              `Interval`: what a medal counts. The points count whole calls
+    points    how many times better than the reference network, an `Interval`: the geometric mean of
+              "times as fast at p95" and "times as small". None when the submission was refused
+    accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the originals do
+              not count
+    latency   p95 of the submission over p95 of the reference network, an `Interval`; from both the
+              floor of a call is subtracted. A medal counts this figure, while the points count
+              whole calls
+    noisy     True where two sessions of the reference network differ by more than `MAX_NOISE`
     facts     {"engine", "precision", "size_bytes", "sha256", "times", ...}: all figures of the exam
     """
 
@@ -74,8 +75,9 @@ class Score:
 
     @property
     def refused(self):
-        """Return whether the judge refused it; a submission that is merely not good enough is
-        not refused.
+        """Return whether the judge refused the submission, as a cheat or a broken file.
+
+        A submission that is merely not good enough is not refused.
         """
         return self.points is None
 
@@ -94,12 +96,14 @@ class Score:
 def score(
     submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: int | None = None
 ) -> list[Score]:
-    """Score submissions one after the other, each in a process of its own. Returns a list of
-    `Score`.
+    """Score submissions one after the other, each in a process of its own.
 
-    size  how many pictures and rounds
-    seed  of the pictures and their changes; None: drawn when all files have been read, so that
-          nobody knows it before
+    size  number of pictures and of timed rounds
+    seed  decides the pictures and their changes; None: drawn after all files have been read, so
+          that nobody knows the exam before
+
+    Returns a `Score` for each submission, in order; a submission that fails is refused in its
+    `Score`.
     """
     import torch
 
@@ -143,8 +147,12 @@ def score(
 
 
 def _answers_of(submission, content, ask):
-    """Return (the `Answers` of a submission, the ONNX model that gave them), from a process and
-    a folder of its own.
+    """Let a submission answer the exam in a process and a folder of its own.
+
+    content  bytes of the submitted file
+    ask      `answer_exam` with all arguments but the path and the engine
+
+    Returns (its `Answers`, the bytes of the ONNX model that gave them).
     """
     require_known(submission.engine, engines.names(runs="onnx"), "engine")
     with tempfile.TemporaryDirectory() as name:
@@ -160,9 +168,12 @@ def _answers_of(submission, content, ask):
 
 
 def _facts_of(answers, exam, reference_right):
-    """Return the facts of a `Score` that follow from the answers."""
-    right_before, right = exam.forms(exam.right(answers.batched))
-    reference_right_before, reference_right_copies = exam.forms(reference_right)
+    """Return the `facts` of a `Score` that follow from the answers.
+
+    reference_right  (2 n,) bool: whether the reference network answered each picture right
+    """
+    right_originals, right_copies = exam.forms(exam.right(answers.batched))
+    reference_right_originals, reference_right_copies = exam.forms(reference_right)
     return {
         "precision": answers.precision,
         "times": answers.times["submission"],
@@ -170,22 +181,26 @@ def _facts_of(answers, exam, reference_right):
         "again": answers.times["again"],
         "floor": answers.times["floor"],
         "reference_bytes": len(reference_bytes()),
-        "right": right.tolist(),
-        "right_before": right_before.tolist(),
+        "right": right_copies.tolist(),
+        "right_before": right_originals.tolist(),
         "reference_right": reference_right_copies.tolist(),
-        "reference_right_before": reference_right_before.tolist(),
+        "reference_right_before": reference_right_originals.tolist(),
     }
 
 
 def _look_for_cheats(answers, timed, exam: Exam, reference_right):
-    """Raise LabError for answers that an honest file does not give."""
+    """Raise LabError for answers that an honest file does not give.
+
+    timed            (rounds,) numbers of the timed pictures
+    reference_right  (2 n,) bool: whether the reference network answered each picture right
+    """
     require_steady(answers.batched[timed], answers.single)
     require_as_written(answers.as_written, answers.batched[timed])
     require_unseen(exam.right(answers.batched), reference_right, exam)
 
 
 def _score_of(title, facts):
-    """Return the `Score` of a submission that is not refused."""
+    """Return the `Score` of a submission that is not refused, from its facts."""
     accuracy = mean_interval(facts["right"])
     latency = ratio_of_p95(facts["times"], facts["reference"], facts["floor"])
 
@@ -208,7 +223,7 @@ def _score_of(title, facts):
 
 
 def keep_score(score: Score, *, run_key: str | None = None) -> Any:
-    """Write a `Score` to the ledger as a row of the leaderboard. Returns the row."""
+    """Write a `Score` to the ledger as a row of the leaderboard. Returns the row, a `Scored`."""
     facts = score.facts
     fields = {name: facts.get(name) for name in ("engine", "precision", "sha256", "seed")}
     fields |= interval_fields("points", score.points) | interval_fields("accuracy", score.accuracy)

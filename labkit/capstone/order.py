@@ -1,13 +1,13 @@
-"""The order, as a customer writes it; the submissions for it, and the medals that they earn.
+"""The order that a customer writes, the submissions for it, and the medals that they earn.
 
     Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a
     time, on our machine, and pictures that nobody has seen. Be right often enough, answer fast
     enough, and send one small file.
 
-"Fast enough" is a share of what the reference network (`vgg-medium` in fp32, as it comes trained
-with the course) takes on the same machine, so that the order is the same everywhere. From both the
-floor of a call is taken first: what a network that computes nothing takes, which no file can go
-below. How much of a call it is differs from machine to machine.
+"Fast enough" is a share of the time that the reference network (`vgg-medium` in fp32, as the course
+ships it trained) takes on the same machine, so that the order is the same everywhere. From both
+times the floor of a call is subtracted: the time of a network that computes nothing, which no file
+can beat. The floor is another share of a call on each machine.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ DATASET = "fashion-mnist"
 REFERENCE = "vgg-medium"
 CLASSES = 10
 SHAPE = (1, 28, 28)
-USD_PER_HOUR = 0.10  # of a machine with two cores; states the cost, decides nothing
+USD_PER_HOUR = 0.10  # price of a machine with two cores: it decides no medal
 MAX_FILE_BYTES = 2**24  # the reference network takes six million
 NAME_LENGTH = 60
 
@@ -39,10 +39,10 @@ class Medal:
     """The figures that a file (lesson 20) or a recipe (lesson 11) must reach for a medal.
 
     accuracy    least share of the changed copies that a file answers right, 0 to 1
-    latency     most that the p95 of a file may be, as a share of the reference network's, both
-                without the floor of a call
+    latency     highest p95 of a file over p95 of the reference network; from both the floor of a
+                call is subtracted
     size_bytes  most bytes of a file
-    speed_up    how many times as fast as the reference recipe a recipe trains, at least
+    speed_up    least ratio of the reference recipe's training time to that of a recipe
     """
 
     name: str
@@ -52,8 +52,9 @@ class Medal:
     speed_up: float
 
     def misses(self, accuracy: float, latency: float, size_bytes: int) -> list[str]:
-        """Return the reasons why a file of these figures does not earn it: an empty list when it
-        does.
+        """Return the reasons why a file with these figures does not earn the medal.
+
+        The list is empty when the file earns the medal.
         """
         reasons = []
         if accuracy < self.accuracy:
@@ -78,7 +79,7 @@ MEDALS = (  # the best first
 
 
 def file_medal(accuracy: Any, latency: Any, size_bytes: Any) -> str | None:
-    """Return the name of the best medal that a file of these figures earns, or None."""
+    """Return the name of the best medal that a file with these figures earns, or None."""
     for medal in MEDALS:
         if not medal.misses(accuracy, latency, size_bytes):
             return medal.name
@@ -86,7 +87,11 @@ def file_medal(accuracy: Any, latency: Any, size_bytes: Any) -> str | None:
 
 
 def medal_and_reasons(accuracy: float, latency: Any, size_bytes: int, *, noisy: bool) -> tuple:
-    """Return (the best medal that is earned, or None; what the next one asks for)."""
+    """Return (the name of the best medal earned, or None; what the next medal still asks for).
+
+    latency  an `Interval`: its median decides the medal. With `noisy`, no medal is given where the
+             two ends of the interval earn different medals
+    """
     if noisy and file_medal(accuracy, latency.high, size_bytes) != file_medal(
         accuracy, latency.low, size_bytes
     ):
@@ -98,9 +103,7 @@ def medal_and_reasons(accuracy: float, latency: Any, size_bytes: int, *, noisy: 
 
 
 def recipe_medal(speed_up: float) -> str | None:
-    """Return the name of the best medal that a recipe earns that is so many times as fast, or
-    None.
-    """
+    """Return the name of the best medal that a recipe with this speed-up earns, or None."""
     for medal in MEDALS:
         if speed_up >= medal.speed_up:
             return medal.name
@@ -112,13 +115,13 @@ def recipe_medal(speed_up: float) -> str | None:
 
 @dataclass(frozen=True)
 class Submission:
-    """One network to score: data, and never code. LabError where the path is that of no ONNX file.
+    """One network to score: data, and never code.
 
     path    an ONNX file (.onnx), or one that `labkit.compress.save` wrote (.onnx.gz), of at most
             `MAX_FILE_BYTES`
     engine  one of `labkit.engines.names(runs="onnx")`
-    name    of its author or of the network, for the leaderboard; the file's own name when none is
-            given
+    name    name of the author or of the network, for the leaderboard; "": the name of the file
+    Raises  LabError where `path` is not such a file
     """
 
     path: Path
@@ -137,19 +140,22 @@ class Submission:
 
     @property
     def title(self):
-        """Return the name as it stands on the leaderboard."""
+        """Return the name as it stands on the leaderboard, in one line."""
         return one_line(self.name or Path(self.path).name.removesuffix(".gz").removesuffix(".onnx"))
 
 
 def one_line(text: Any) -> str:
-    """Return any text as one line of at most 60 printable characters."""
+    """Return a text as one line of at most 60 printable characters; without any, "nameless"."""
     beginning = str(text)[: 10 * NAME_LENGTH]
     printable = "".join(letter if letter.isprintable() else " " for letter in beginning)
     return " ".join(printable.split())[:NAME_LENGTH].strip() or "nameless"
 
 
 def reason_of(error: LabError | OSError) -> str:
-    """Return why a submission has no score, in one line."""
+    """Return in one line why a submission has no score.
+
+    error  the exception that the scoring, or the training, of the submission raised
+    """
     if isinstance(error, ChildEnded):
         reason = f"Its process ended: {error.found}"
     elif isinstance(error, LabError):
@@ -160,7 +166,7 @@ def reason_of(error: LabError | OSError) -> str:
 
 
 def stored_file(digest: str) -> Path:
-    """Return where the network of a submission that was scored here is stored as an ONNX file.
+    """Return the path at which the judge stores the network of a scored submission as an ONNX file.
 
     digest  sha256 of the file that was handed in
     """
@@ -168,7 +174,11 @@ def stored_file(digest: str) -> Path:
 
 
 def store_row(row_class: Any, run_key: str | None, **fields: Any) -> Any:
-    """Write a row, a `Scored` or a `RaceScore`, with this machine, commit and time.
+    """Write a row, a `Scored` or a `RaceScore`, to the ledger with this machine, commit and time.
+
+    row_class  class of the row
+    run_key    key of the lesson's run; None: a random key
+    fields     all other fields of the row
 
     Returns the row.
     """
@@ -185,7 +195,10 @@ def store_row(row_class: Any, run_key: str | None, **fields: Any) -> Any:
 
 
 def interval_fields(name: str, interval: Any) -> dict[str, float]:
-    """Return the three fields of a row that hold an `Interval`: {} where there is none."""
+    """Return the fields of a row that hold an `Interval`: {name, name_low, name_high: number}.
+
+    The dictionary is empty where the interval is None.
+    """
     if interval is None:
         return {}
     return {name: interval.median, f"{name}_low": interval.low, f"{name}_high": interval.high}

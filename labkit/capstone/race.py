@@ -1,7 +1,6 @@
-"""The judge of lesson 11: trains recipes afresh, over seeds and on splits that nobody knows before,
-and keeps the time.
+"""The judge of lesson 11: trains recipes anew, with new seeds and splits, and measures the time.
 
-race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
+race([read_recipe("recipe.toml")], RACES["quick"])  # a list of `Raced`
 """
 
 import secrets
@@ -21,7 +20,7 @@ from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.train.config import TrainConfig
 
-START_S = 120  # of computing, in which a process imports, reads the images, and tests
+START_S = 120  # seconds of computing in which a process imports, reads the images, and tests
 COMPUTE_PER_SECOND = 3  # a training on a GPU computes in several threads at once
 
 
@@ -29,11 +28,11 @@ COMPUTE_PER_SECOND = 3  # a training on a GPU computes in several threads at onc
 class Race:
     """The accuracy that a recipe has to reach, and the recipe that it is compared with.
 
-    accuracy   mean over the seeds, on images that no training saw, 0 to 1
-    reference  the `Recipe` whose seconds are divided by those of a submission
-    seeds      trainings of each recipe, each on a split of its own
-    tested     images of a split that are kept to test on
-    seconds    that one training may take
+    accuracy   least mean accuracy over the seeds on the test images, 0 to 1
+    reference  the `Recipe` whose training time is divided by that of a submission
+    seeds      number of trainings of each recipe, each on a split of its own
+    tested     number of test images in a split
+    seconds    most seconds that one training may take
     """
 
     name: str
@@ -49,7 +48,11 @@ class Race:
 
 
 def _reference(images, epochs, network="vgg-small", **settings):
-    """Return a recipe that trains in the usual way, but for the settings given."""
+    """Return the reference recipe: plain SGD with a constant learning rate, and `settings` changed.
+
+    images    number of training images
+    settings  fields of a `TrainConfig`
+    """
     usual_settings = {
         "optimizer": "sgd",
         "learning_rate": 0.05,
@@ -95,14 +98,15 @@ RACES = {
 
 @dataclass(frozen=True)
 class Raced:
-    """The result of one recipe.
+    """The result of one recipe in a race.
 
-    points    seconds of the reference recipe over those of this one, an `Interval` over the seeds;
-              None: no score
-    medal     "gold", "silver", "bronze", or None
-    accuracy  mean over the seeds, an `Interval`; None when a training did not end
-    seconds, accuracies  of each seed
-    reason    why there is no score, or None
+    points      training time of the reference recipe over that of this recipe, an `Interval` over
+                the seeds; None where the recipe has no score
+    medal       "gold", "silver", "bronze", or None
+    accuracy    mean over the seeds, an `Interval`; None where a training did not end
+    seconds     seconds of each training, one per seed
+    accuracies  accuracy of each training, 0 to 1, one per seed
+    reason      why the recipe has no score, or None
     """
 
     name: str
@@ -132,19 +136,22 @@ def race(
     seeds: Sequence[int] | None = None,
     apart: bool = True,
 ) -> list[Raced]:
-    """Train the reference and every recipe once per seed, in turn. Returns a list of `Raced`, the
-    reference's first.
+    """Train the reference recipe and every other recipe once per seed.
 
-    against  a `Race`
-    seeds    of splits, weights and orders; None: drawn now
-    apart    a process for each training; False: all in this one, which saves the starts. A training
-             that crashes, or takes too long, then takes this process along: for recipes of one's
-             own
+    against  the `Race`: target and reference
+    seeds    decide splits, weights and orders; None: drawn now
+    apart    True: each training has a process of its own. False: all run in this process, which
+             saves the starts; a training that crashes, or never ends, then takes this process
+             along, so this is for recipes of one's own
 
-    One trains at a time, in random order; on a CPU with one thread, because
-    two that wait for each other are slowed down tenfold by any other program. The clock runs from
-    the first batch to the last, compiling included; the tests are not counted. A recipe that fails
-    is out, and stops nobody.
+    One training runs at a time, in random order for each seed. On a CPU it has one thread, because
+    any other program slows two threads that wait for each other down tenfold. The clock runs from
+    the first batch to the last, compiling included; the tests are not timed. A recipe that fails
+    has no score, and the others go on.
+
+    Returns a list of `Raced`, the reference recipe's first.
+
+    Raises  LabError where the reference recipe cannot be trained
     """
     if seeds is None:
         seeds = [secrets.randbits(31) for _ in range(against.seeds)]
@@ -177,7 +184,10 @@ def race(
 
 
 def _train_in_child(recipe, against, seed):
-    """Return (seconds, accuracy) of one training in a process of its own."""
+    """Return (seconds, accuracy) of one training in a process of its own.
+
+    Raises  LabError where the training takes longer than the race allows
+    """
     train = partial(train_once, recipe, against.dataset, against.tested, int(seed))
     seconds, accuracy = run_in_child(train, START_S + COMPUTE_PER_SECOND * against.seconds)
     if seconds > against.seconds:
@@ -197,7 +207,7 @@ def _train_here(recipe, against, seed):
 def _scored(recipe, against, trainings, reference_trainings):
     """Return the `Raced` of a recipe that was trained with every seed.
 
-    trainings            [(seconds, accuracy)] of the recipe, one for each seed
+    trainings            [(seconds, accuracy)] of the recipe, one pair per seed
     reference_trainings  the same of the reference recipe
     """
     seconds = tuple(seconds for seconds, _ in trainings)
@@ -219,7 +229,7 @@ def _scored(recipe, against, trainings, reference_trainings):
 
 
 def keep_race(raced: Raced, against: Race) -> RaceScore:
-    """Write a `Raced` to the ledger as a row of the board. Returns the row."""
+    """Write a `Raced` to the ledger as a row of the leaderboard. Returns the row, a `RaceScore`."""
     return store_row(
         RaceScore,
         None,

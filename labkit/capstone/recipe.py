@@ -40,12 +40,13 @@ _CONFIG_TYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How somebody wants to reach the target.
+    """How a reader wants to reach the target accuracy of lesson 11.
 
-    name     for the board
-    network  one of `networks()`; it begins with random weights
-    images   how many of the training images it sees
+    name     name on the leaderboard
+    network  one of `networks()`; the judge trains it from random weights
+    images   number of training images that the recipe uses
     config   a `TrainConfig`
+    Raises   LabError for an unknown network or a setting beyond `LIMITS`
     """
 
     name: str
@@ -66,9 +67,7 @@ class Recipe:
             )
 
     def as_json(self):
-        """Return the recipe as one line: its network, its images, and what it sets otherwise
-        than by default.
-        """
+        """Return the recipe as JSON in one line: network, images and all changed settings."""
         defaults = dataclasses.asdict(TrainConfig())
         settings = dataclasses.asdict(self.config)
         changed = {name: value for name, value in settings.items() if value != defaults[name]}
@@ -76,15 +75,18 @@ class Recipe:
 
 
 def networks():
-    """Return the networks that a recipe can name: those for small images."""
+    """Return the names of the networks that a recipe may use: those for small images."""
     return tuple(name for name, network in models.RECIPES.items() if network.shape == models.SMALL)
 
 
 def read_recipe(path: str | Path, name: str = "") -> Recipe:
-    """Return the `Recipe` of a .toml file; LabError when it is none.
+    """Return the `Recipe` of a .toml file.
 
-    The file has `network`, `images` and any of the fields of `TrainConfig` that decide how it
-    learns or how fast. The name is the given one, else the file's `name`, else that of the file.
+    The file may have `name`, `network`, `images` and those fields of a `TrainConfig` that decide
+    how a network learns, or how fast.
+
+    name    name of the recipe; "": the file's field `name`, or else the name of the file
+    Raises  LabError where the file is missing, too large, no TOML, or no recipe
     """
     path = Path(path)
     if path.suffix != ".toml" or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
@@ -101,8 +103,9 @@ def read_recipe(path: str | Path, name: str = "") -> Recipe:
 
 
 def recipe_of(entries: dict[str, Any]) -> Recipe:
-    """Return the `Recipe` of {field: value}, as it stands in a file; LabError for another field,
-    type or value.
+    """Return the `Recipe` of the fields of a file, {field: value}.
+
+    Raises  LabError for an unknown field, a wrong type or a value beyond `LIMITS`
     """
     types = {"name": str, "network": str, "images": int} | _CONFIG_TYPES
     recipe_fields = {}
@@ -122,8 +125,9 @@ def recipe_of(entries: dict[str, Any]) -> Recipe:
 
 
 def _fits(value, expected_type):
-    """Return whether a value of a TOML file is of a type, such as `int | None`; a whole number
-    is a float, too.
+    """Return whether a value of a TOML file has a type, such as `int | None`.
+
+    A whole number fits `float` as well.
     """
     if isinstance(value, bool):
         return expected_type is bool

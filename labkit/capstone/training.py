@@ -1,4 +1,4 @@
-"""One training of a recipe, with its clock: on a part of all images, which the seed draws."""
+"""Trains a recipe once and measures the time, on a split of all images that the seed draws."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,10 +17,13 @@ MAX_MEMORY = 8 << 30  # bytes that a training may take beyond what its process b
 
 
 def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[float, float]:
-    """Train a recipe once, in a process that trains nothing else. Returns (seconds, accuracy on
-    images it did not see).
+    """Train a recipe once, in a process that trains nothing else.
 
-    tested  how many images of the data set are kept to test on; the seed chooses which
+    On a CPU the process computes on one thread, and its memory is limited.
+
+    tested  number of images that are kept as test images; the seed decides which
+
+    Returns (seconds of the training, accuracy on the test images).
     """
     import torch
 
@@ -45,9 +48,12 @@ def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[fl
 def train_on(
     images: "ImageSet", recipe: Recipe, tested: int, seed: int, training_device: "torch.device"
 ) -> tuple[float, float]:
-    """Split the images by the seed and train on the one part.
+    """Split the images by the seed, train a recipe on one part and test it on the other.
 
-    Returns (seconds, accuracy on the other part).
+    images  all images of the data set
+    tested  number of test images
+
+    Returns (seconds of the training, accuracy on the test images).
     """
     import torch
 
@@ -71,7 +77,10 @@ def train_on(
 
 @cache
 def all_images(dataset: str) -> "ImageSet":
-    """Return training and test images together, an `ImageSet` that is split anew for each seed."""
+    """Return the training and the test images of a data set as one `ImageSet`.
+
+    The judge splits them anew for each seed.
+    """
     import torch
 
     from labkit.data import load

@@ -1,3 +1,1 @@
-"""A class: the student edition, own copies of the lessons, what is handed in and how it is
-graded.
-"""
+"""For a class: the student edition, students' copies of the lessons, and grading."""

@@ -1,8 +1,7 @@
-"""What grades one answer, from its source alone; `labkit.classroom.grading` calls it in a process
-of its own.
+"""Grades the source of one exercise cell; `labkit.classroom.grading` calls it in a new process.
 
-No other cell of the notebook runs there, so what one of them changes does not count. Time and
-memory are limited; nothing else is forbidden.
+No other cell of the notebook runs in that process, so another cell cannot change the verdict. Time
+and memory are limited; nothing else is forbidden.
 """
 
 import linecache
@@ -19,14 +18,19 @@ MAX_CHARACTERS = 4000  # of a message
 
 
 class _HandedIn(BaseException):
-    """The cell has its answer checked: what follows in it is not graded."""
+    """Raised where the cell has its answer checked: the rest of the cell is not graded.
+
+    args  the answer
+    """
 
 
 def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
-    """Return ("passed" | "wrong" | "unsolved", message) of the source of one exercise cell.
+    """Return ("passed" | "wrong" | "unsolved" | "not checked", message) of one exercise cell.
 
-    lesson_name  such as "15_pruning_and_coding": only the exercises of this one are imported
-    imports      lines of import of the cells before it; one that fails here is left out
+    lesson_name  name of the exercise's lesson, such as "15_pruning_and_coding"; the exercises of no
+                 other lesson are imported
+    imports      import statements of the notebook up to this cell; one that fails is left out
+    source       source of the cell
     """
     mine.make_importable()
     [task] = [task for task in exercises.of(lesson_name) if task.id == exercise_id]
@@ -40,8 +44,10 @@ def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -
 def grade_silently(
     lesson_name: str, exercise_id: str, imports: list[str], source: str
 ) -> tuple[str, str]:
-    """Do the same in a process of its own, of which nothing is shown: an answer may print
-    without end.
+    """Do what `grade` does, and throw all output of this process away.
+
+    An answer may print without end. Call this in a new process only, because the output of the
+    process stays closed.
     """
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
@@ -50,10 +56,10 @@ def grade_silently(
 
 
 def _handed_in(exercise_id, imports, source):
-    """Run the cell up to the line that has its answer checked; returns that answer, None when there
-    is no such line.
+    """Run the source of a cell up to `exercise(exercise_id).check(answer)`, and return that answer.
 
-    A script is not run here: its checks do that.
+    Returns None where the cell has no such line. The cell of an `exercises.Script` is not run,
+    because the check of the exercise runs it: the script itself is returned.
     """
     if isinstance(exercises.find(exercise_id).reference, exercises.Script):
         return exercises.Script(source.partition("\n")[2]) if exercises.script_in(source) else None

@@ -1,9 +1,9 @@
-"""The student's own copies of the lessons, in `my-lessons/`. Git ignores the folder: an update
-never meets their work.
+"""The student's own copies of the lessons, in `my-lessons/`.
 
-`my-lessons/.copied.json` holds a digest of each lesson as it was copied. A copy of another digest
-was edited by the student, and is never overwritten. Outputs do not count: a lesson that was only
-run is renewed.
+Git ignores the folder, so an update of the course cannot change a student's work.
+`my-lessons/.copied.json` holds the digest that each lesson had when it was copied. A copy with
+another digest was edited by the student, and is never overwritten. Outputs do not count: a copy
+that was only run is renewed.
 """
 
 import itertools
@@ -22,11 +22,10 @@ GUIDE = Path(__file__).parent.parent / "templates" / "AGENTS.md"
 
 
 def renew() -> list[str]:
-    """Copy the lessons that are missing, and renew those that the course has changed and the
-    student has not.
+    """Copy the missing lessons, and renew outdated copies that the student has not edited.
 
-    Returns a message for each lesson that was renewed, that stays although the course has changed
-    it, or that the course no longer has.
+    Returns a message for each lesson that was renewed, that the course has changed but the student
+    has edited, or that the course no longer has.
     """
     originals = notebooks()
     messages = [_renew(original) for original in originals]
@@ -40,13 +39,12 @@ def renew() -> list[str]:
 
 
 def reset(original: Path) -> Path | None:
-    """Put a fresh copy of a lesson into the folder.
+    """Put a fresh copy of a lesson into the folder, and keep the student's old copy.
 
-    Returns the path under which the student's old copy stays, None where that was as the course had
-    made it.
+    Returns the path of the old copy, or None where the student had not edited or run the copy.
     """
     copy = my_lessons() / original.name
-    # written before the old one goes: a full disk then takes nothing away
+    # the fresh copy is written before the old one is replaced: a full disk then destroys nothing
     with draft(copy) as fresh:
         shutil.copyfile(original, fresh)
         old_copy = _put_away(copy)
@@ -55,9 +53,9 @@ def reset(original: Path) -> Path | None:
 
 
 def _renew(original):
-    """Bring one copy up to date.
+    """Copy one file of the course if its copy is missing, or renew the copy if it is outdated.
 
-    Returns a message for the student, None where there is nothing to say.
+    Returns a message for the student, or None where nothing worth saying happened.
     """
     copy = my_lessons() / original.name
     if not copy.exists():
@@ -85,9 +83,9 @@ def _renew(original):
 
 
 def _take_out(copy):
-    """Put away the copy of a lesson that the course no longer has.
+    """Remove the copy of a lesson that the course no longer has; save an edited copy to `old/`.
 
-    Returns a message, None where nothing is kept.
+    Returns a message for the student, or None where nothing was kept.
     """
     old_copy = _put_away(copy)
     copy.unlink(missing_ok=True)
@@ -98,9 +96,9 @@ def _take_out(copy):
 
 
 def _put_away(copy):
-    """Keep a copy in `old/` too.
+    """Save a copy to `old/`, unless it has no edits and no outputs.
 
-    Returns its path there, None for a copy without edits and outputs.
+    Returns the path in `old/`, or None where nothing was saved.
     """
     if not copy.exists() or _is_as_copied(copy):
         return None
@@ -113,19 +111,21 @@ def _put_away(copy):
 
 
 def _is_as_copied(copy):
+    """Return whether a copy has neither edits nor outputs."""
     if _digest(copy) != _digests().get(copy.name):
         return False
     return copy.suffix != ".ipynb" or not has_outputs(copy)
 
 
 def _where_old_copy_is(old_copy):
+    """Return a sentence that names the path of the student's old copy; "" for None."""
     if old_copy is None:
         return ""
     return f" Yours, with its outputs, is {old_copy.relative_to(my_lessons().parent).as_posix()}."
 
 
 def _digest(path):
-    """Return the digest of a notebook's cells; of the whole file where it is not a notebook."""
+    """Return the digest of a notebook's cells, or of the whole file where it is no notebook."""
     if path.suffix == ".ipynb":
         try:
             return cells_digest(path)
@@ -141,7 +141,7 @@ def _digests():
 
 
 def _remember(original):
-    """Note the digest of an original that has just been copied."""
+    """Store the digest of an original that has just been copied."""
     _write_digests(_digests() | {original.name: _digest(original)})
 
 

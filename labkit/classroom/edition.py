@@ -1,9 +1,9 @@
-"""The student edition: the course as a folder without answers. docs/teaching.md says what that
-means for a student.
+"""The student edition: the course as a folder without answers.
 
-A module of exercises loses its reference answers, the checks that compute with them, and what only
-those use. An exercise that is not solved then ends its cell with the hint; one without a check is
-checked when it is handed in.
+The module of a lesson's exercises loses its reference answers, the checks that compute with them,
+and all definitions that only these use. A notebook's cell with an unsolved exercise then ends with
+the hint. An exercise that has lost its check is checked when the notebook is handed in.
+docs/teaching.md describes the edition for instructors.
 """
 
 import ast
@@ -25,10 +25,10 @@ NOTE = """
 
 
 def release(folder: Path) -> Path:
-    """Write the student edition into a folder that is not there yet, and return its path.
+    """Write the student edition into a new folder, and return the path of the folder.
 
-    Raises  LabError where the folder is there, or the course is no checkout of git: only what git
-            tracks is handed out
+    Raises  LabError where the folder exists, or where the course is no checkout of git: only files
+            that git tracks are handed out
     """
     listing = subprocess.run(
         ["git", "-C", root(), "ls-files", "-z"], capture_output=True, text=True
@@ -47,6 +47,7 @@ def release(folder: Path) -> Path:
 
 
 def _cannot_write(found, fix):
+    """Return the `LabError` for a student edition that cannot be written."""
     return LabError(
         "The student edition cannot be written.",
         expected="a new folder, and the course as a checkout of git",
@@ -56,7 +57,11 @@ def _cannot_write(found, fix):
 
 
 def _write(name, target):
-    """Write one file of the course as the student edition has it."""
+    """Write one file of the course as the student edition has it.
+
+    name    path of the file in the course
+    target  path of the file to write
+    """
     source = root() / name
     if re.search(r"notebooks/exercises/l\d\d_\w+\.py$", name):
         write_text(target, without_answers(source.read_text(encoding="utf-8")))
@@ -71,8 +76,9 @@ def _write(name, target):
 def without_answers(source: str) -> str:
     """Return the source of a module of exercises without its reference answers.
 
-    An `Exercise(...)` loses its `reference` and its `imports`, and its `verify` where that uses an
-    answer. A definition that nothing of what is left uses goes too, with the comment above it.
+    Each `Exercise(...)` loses its arguments `reference` and `imports`, and `verify` if the check
+    uses a reference answer. A definition that nothing of the rest uses is removed with the comment
+    above it.
     """
     module = ast.parse(source)
     definitions = _definitions(module)
@@ -80,7 +86,7 @@ def without_answers(source: str) -> str:
     for call in _exercise_calls(module):
         answers |= _names_in(_argument(call, "reference").value) & definitions.keys()
 
-    # Arguments that go; what the others need, directly or through each other, stays.
+    # Arguments that are removed, and the definitions that the remaining checks need.
     dropped_arguments = []
     needed = set()
     for call in _exercise_calls(module):
@@ -109,9 +115,7 @@ def without_answers(source: str) -> str:
 
 
 def _definitions(module):
-    """Return {name: its statement} of the functions, classes and variables at the top level of a
-    module.
-    """
+    """Return {name: statement} of the functions, classes and variables at a module's top level."""
     definitions = {}
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -123,7 +127,7 @@ def _definitions(module):
 
 
 def _exercise_calls(module):
-    """Return the calls `Exercise(...)` of a module."""
+    """Return all calls `Exercise(...)` of a module."""
     return [
         node
         for node in ast.walk(module)
@@ -134,7 +138,10 @@ def _exercise_calls(module):
 
 
 def _argument(call, name):
-    """Return the keyword argument of this name of a call."""
+    """Return the keyword argument `name` of a call.
+
+    Raises  LabError where the call has no such argument
+    """
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword
@@ -144,13 +151,16 @@ def _argument(call, name):
 
 
 def _names_in(node):
-    """Return the names of variables in a piece of code."""
+    """Return the names of all variables in a syntax tree."""
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def _needed_by(node, definitions):
-    """Return the names of the definitions that a piece of code uses, directly or through other
-    definitions.
+    """Return the names of the definitions that a syntax tree uses.
+
+    A definition may be used directly or through other definitions.
+
+    definitions  {name: statement}, as `_definitions` returns it
     """
     needed = set()
     waiting = _names_in(node) & definitions.keys()
@@ -162,8 +172,9 @@ def _needed_by(node, definitions):
 
 
 def _lines_of(definition, lines):
-    """Return the numbers of the lines of a definition: its decorators and the comment right
-    above it, too.
+    """Return the numbers of a definition's lines, with its decorators and the comment right above.
+
+    lines  all lines of the source
     """
     decorators = getattr(definition, "decorator_list", [])
     first = min([definition.lineno, *(decorator.lineno for decorator in decorators)])

@@ -1,10 +1,9 @@
-"""Grading a notebook: what a student wrote is checked in fresh processes, which no other cell can
-reach.
+"""Grades a notebook: checks each answer of a student in a new process.
 
-What    the source of each exercise cell, with the notebook's imports and nothing else of it, is
-        checked by the course's own checker; the kernel that ran the notebook is not asked
-Limits  no proof: an answer and its checker share a process. A reader of the answer sees what tries
-        that
+What    the course's own checker checks the source of each exercise cell, with the import statements
+        of the notebook. No other cell runs, and the kernel that ran the notebook is not asked
+Limits  no proof: an answer and its checker share a process, so an answer could tamper with the
+        checker. Whoever reads the answer sees that
 """
 
 import ast
@@ -22,8 +21,9 @@ from labkit.lesson import exercises
 from labkit.lesson._exercise import LONGEST_S
 from labkit.notebook import read_notebook
 
-COMPUTING_S = LONGEST_S + 20  # for an answer that does not hear the limit of its check
+COMPUTING_S = LONGEST_S + 20  # ends an answer that the time limit of its check cannot stop
 MEMORY = min(8 * 2**30, psutil.virtual_memory().total // 3)  # bytes that an answer may take
+# signals that somebody else may have sent, rather than the answer
 OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)
 ENDED = "Your answer ended the process that checks it."
 ENDLESS = "Your answer had not finished after {} seconds of computing. Does a call in it never end?"
@@ -39,11 +39,17 @@ GONE = "The notebook does not ask for it any more: its cell is gone."
 
 
 def judge(exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
-    """Return ("passed" | "wrong" | "unsolved" | "not graded", message) of a cell, as
-    `exercise_cells` gives it.
+    """Grade one exercise cell in a process of its own.
 
-    The cell runs in a process of its own: what it does to this, or takes of the machine, ends
-    there. What the cell starts is ended with it (`labkit.device.child` says how).
+    Changes that the cell makes to the process end with the process. Other processes that the cell
+    starts are ended as well (`labkit.device.child` says how).
+
+    exercise_id  id of the exercise
+    imports      import statements of the notebook up to the cell
+    source       source of the cell
+
+    Returns ("passed" | "wrong" | "unsolved" | "not checked" | "not graded", message). "not checked"
+    is the verdict in a student edition whose exercise has no check.
     """
     try:
         return run_in_child(
@@ -62,9 +68,7 @@ def judge(exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
 
 
 def _lesson_of(exercise_id):
-    """Return the name of the lesson that an exercise belongs to, such as
-    "15_pruning_and_coding".
-    """
+    """Return the name of an exercise's lesson, such as "15_pruning_and_coding"."""
     for module in exercises.modules():
         lesson_name = module.removeprefix("l")
         if exercise_id in [task.id for task in exercises.of(lesson_name)]:
@@ -73,10 +77,10 @@ def _lesson_of(exercise_id):
 
 
 def lesson_named_by(path):
-    """Return the name of the lesson that a file is called after, or None.
+    """Return the name of the lesson that a file is named after, or None.
 
-    A name holds that of the lesson ("bo_12345_00_start_here (1).ipynb"), or begins with its number
-    ("00 by Bo.ipynb").
+    The file name contains that of the lesson ("bo_12345_00_start_here (1).ipynb"), or begins with
+    the number of the lesson ("00 by Bo.ipynb").
     """
     names = [lesson.stem for lesson in notebooks()]
     for name in names:
@@ -89,11 +93,12 @@ def lesson_named_by(path):
 
 
 def grade(path, *, solved=False):
-    """Return {exercise id: ("passed" | "wrong" | "unsolved" | "missing" | "not graded", message)}
-    of a notebook.
+    """Grade a notebook: {exercise id: (verdict, message)}.
+
+    A verdict is one that `judge` returns, or "missing".
 
     path    the notebook as the student handed it in
-    solved  fill in the reference answers first
+    solved  True: fill in the reference answers first
     """
     lesson = lesson_named_by(path)
     tasks = exercises.of(lesson) if lesson else []
@@ -104,8 +109,9 @@ def grade(path, *, solved=False):
 
 
 def flaw(path, *, solved):
-    """Return why a notebook does not pass, or None: the exercises that do not, or were not
-    graded.
+    """Return in a sentence which exercises of a notebook are not passed, and why; None if all pass.
+
+    path, solved  as in `grade`
     """
     problems = []
     for exercise_id, (verdict, message) in grade(path, solved=solved).items():
@@ -115,9 +121,9 @@ def flaw(path, *, solved):
 
 
 def exercise_cells(path, *, solved=False):
-    """Return {exercise id: (lines of import before it, source of its cell)} of a notebook.
+    """Return {exercise id: (import statements up to its cell, source of its cell)} of a notebook.
 
-    solved  fill in the reference answers
+    solved  True: fill in the reference answers
     """
     imports: list[str] = []
     scripts = {}
@@ -144,10 +150,10 @@ def exercise_cells(path, *, solved=False):
 
 
 def _imports(source):
-    """Return the lines of import that stand by themselves in a cell, or in a `try` of it."""
+    """Return the import statements at the top level of a cell, and those inside a `try` there."""
     try:
         statements = ast.parse(source).body
-    # half a character, or brackets without end
+    # such as half a character, or brackets nested too deeply
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     lines = []

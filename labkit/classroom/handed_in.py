@@ -1,8 +1,7 @@
-"""What a class handed in, FOLDER/STUDENT/NN_*.ipynb: each answer graded, whatever the others do; a
-table with reasons.
+"""Grades what a class handed in, FOLDER/STUDENT/NN_*.ipynb, and writes a table with reasons.
 
 Everything in FOLDER is a row of the table. A student may hand in `my-lessons/` as it is. All
-notebooks are read before the first answer runs: no answer can change what another student handed
+notebooks are read before the first answer runs, so no answer can change what another student handed
 in.
 """
 
@@ -23,11 +22,13 @@ FORMULA_SIGNS = ("=", "+", "-", "@")  # a spreadsheet computes a cell that begin
 
 
 class Mark(NamedTuple):
-    """One exercise of one student: what came of it.
+    """The grade of one student in one exercise.
 
-    points   those of its difficulty when it passed; None where it was not graded
+    verdict  one that `grading.judge` returns, or "missing"
+    points   points of the exercise's difficulty when it passed, else 0; None where it was not
+             graded
     most     points of a right answer
-    answer   the student's cell; "" where there is none
+    answer   source of the student's cell; "" where there is none
     """
 
     student: str
@@ -43,7 +44,7 @@ class Mark(NamedTuple):
 def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
     """Grade a class: write FOLDER/grades.csv and FOLDER/grades.html, and return their paths.
 
-    tell    called with a line for each student who is done
+    tell    function that is called with a line for each student who has been graded
     Raises  LabError where nobody handed in a notebook of a lesson
     """
     students = read_class(folder)
@@ -58,13 +59,13 @@ def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
             fix="put what each student handed in into a folder with the student's name",
         )
 
-    # One thread a core takes a student after the other. A thread waits for the process in which an
+    # One thread per core grades one student after the other. It waits for the process in which an
     # answer runs.
-    waiting = iter(enumerate(students))
+    remaining_students = iter(enumerate(students))
     marks: dict[int, list[Mark]] = {}
 
     def grade_students(_):
-        for number, student in waiting:
+        for number, student in remaining_students:
             marks[number] = _marks_of(student, lessons)
             tell(summary(marks[number]))
 
@@ -74,7 +75,7 @@ def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
 
 
 def summary(marks):
-    """Return one student in a line: "ada: 5 of 7 points; 2 passed, 1 wrong"."""
+    """Return the marks of one student in a line: "ada: 5 of 7 points; 2 passed, 1 wrong"."""
     counts = Counter(mark.verdict for mark in marks)
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     points = sum(mark.points or 0 for mark in marks)
@@ -83,7 +84,10 @@ def summary(marks):
 
 
 def _marks_of(student: Student, lessons):
-    """Return the marks of one student in all lessons that anybody handed in."""
+    """Return the marks of one student for every exercise of the lessons.
+
+    lessons  names of the lessons that anybody handed in
+    """
     marks = []
     for lesson in lessons:
         submission = student.of(lesson)
@@ -109,7 +113,7 @@ def _marks_of(student: Student, lessons):
 
 
 def _judged(exercise_id, imports, answer):
-    """Return verdict and reason of an answer, whatever it does to its grading."""
+    """Return (verdict, reason) of an answer; an answer that breaks its grading is "not graded"."""
     try:
         verdict, reason = grading.judge(exercise_id, imports, answer)
         return str(verdict), str(reason)
@@ -118,21 +122,19 @@ def _judged(exercise_id, imports, answer):
 
 
 def _writable(text):
-    """Return a text without the halves of characters (surrogates) that JSON may hold and no file
-    takes.
-    """
+    """Return a text with each surrogate, which JSON may hold and no file takes, replaced by "?"."""
     return text.encode(errors="replace").decode()
 
 
 def _as_text(cell):
-    """Return a cell of a table as a spreadsheet shows it, without computing it."""
+    """Return a cell of a table so that a spreadsheet shows the text, and computes no formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS) else cell
 
 
 def _write(folder, students):
-    """Write the table for a spreadsheet, and the page, of the marks of each student.
+    """Write grades.csv and grades.html into a folder. Returns their paths.
 
-    Returns their paths.
+    students  a list of marks per student
     """
     import pandas as pd
 

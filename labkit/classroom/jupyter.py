@@ -1,6 +1,4 @@
-"""JupyterLab as the course opens it: on the first lesson, quiet, and without asking the web for
-anything.
-"""
+"""Starts JupyterLab on the first lesson, without news, update checks or other network access."""
 
 import json
 import os
@@ -24,8 +22,10 @@ SETTINGS = {
 def serve(lessons: Path, arguments: Sequence[str]) -> int:
     """Run JupyterLab on the first lesson of a folder until it is stopped, and return its exit code.
 
-    Raises  Unavailable where JupyterLab is not installed: the lessons open in any other program for
-            notebooks, too
+    lessons    folder of the notebooks
+    arguments  further options of JupyterLab
+    Raises     Unavailable where JupyterLab is not installed; the lessons also open in any other
+               program for notebooks
     """
     packages.imported(
         "jupyterlab", problem=f"JupyterLab is not here. Any program for notebooks opens {lessons}."

@@ -1,7 +1,7 @@
-"""What lies in the folder of a class: every folder and every file in it is a student, whose
-notebooks are read here.
+"""Reads the folder of a class: every folder and every file in it is taken for a student.
 
-Nothing of them runs. Only regular files are read, and only small ones: no link, no pipe, no device.
+Nothing that was handed in runs here. Only small regular files are read: no link, no pipe, no
+device.
 """
 
 import os
@@ -13,17 +13,18 @@ from typing import NamedTuple
 from labkit.classroom import grading
 
 MAX_BYTES = 64 * 2**20  # of a notebook; with all its pictures one of the course has less than 5 MB
-MAX_NAMES = 5  # in a reason
+MAX_NAMES = 5  # of files in a reason
+# entries in the folder of a class that are no student
 NOBODY = {"grades.csv", "grades.html", ".git", ".DS_Store", ".ipynb_checkpoints", "__MACOSX"}
 # folders of my-lessons/ that nobody hands in; hidden ones are left out, too
 COPIES = {"old", "changes"}
 
 
 class Submission(NamedTuple):
-    """What one student handed in of one lesson.
+    """What one student handed in for one lesson.
 
-    answers    {exercise id: (lines of import, source)}, as `grading.exercise_cells` returns it
-    otherwise  verdict and reason for the exercises that are not in it
+    answers    {exercise id: (import statements, source)}, as `grading.exercise_cells` returns it
+    otherwise  (verdict, reason) of the exercises that are not in `answers`
     """
 
     answers: dict
@@ -31,11 +32,11 @@ class Submission(NamedTuple):
 
 
 class Student(NamedTuple):
-    """One entry of the folder.
+    """One entry in the folder of a class.
 
-    name      that of the folder or file, as text: what is no UTF-8 in it shows as �
-    lessons   {lesson: Submission} of the lessons that were handed in
-    missing   verdict and reason for all others
+    name     name of the folder or file as text; bytes that are no UTF-8 become �
+    lessons  {lesson: `Submission`} of the lessons that were handed in
+    missing  (verdict, reason) of the exercises of all other lessons
     """
 
     name: str
@@ -43,18 +44,18 @@ class Student(NamedTuple):
     missing: tuple[str, str]
 
     def of(self, lesson):
-        """Return the `Submission` of a lesson, an empty one where it was not handed in."""
+        """Return the `Submission` for a lesson; an empty one where the lesson was not handed in."""
         return self.lessons.get(lesson) or Submission({}, self.missing)
 
 
 def read_class(folder: Path) -> list[Student]:
-    """Read what all students handed in, ordered by name."""
+    """Return a `Student` for each entry in the folder of a class, ordered by name."""
     paths = sorted(path for path in folder.iterdir() if path.name not in NOBODY)
     return [_read_student(path) if path.is_dir() else _stray(path) for path in paths]
 
 
 def _stray(path):
-    """Return the row of a file that lies beside the folders."""
+    """Return the `Student` for a file that lies beside the students' folders: nothing is graded."""
     reason = (
         f"{_text(path.name)} lies beside the students' folders: unpack it, or put it, into a "
         "folder of its own."
@@ -63,7 +64,7 @@ def _stray(path):
 
 
 def _read_student(folder):
-    """Read the notebooks of one student, wherever they lie in the folder."""
+    """Return the `Student` of a folder; the notebooks may lie anywhere in the folder."""
     paths_by_lesson = {}
     other_paths = []
     problems = []
@@ -75,7 +76,7 @@ def _read_student(folder):
             paths_by_lesson.setdefault(lesson, []).append(path)
     lessons = {lesson: _read(folder, paths) for lesson, paths in paths_by_lesson.items()}
 
-    # Why the others are missing: what there is beside notebooks may hold them.
+    # Why the other lessons are missing: other files in the folder may hold them.
     if problems:
         return Student(
             _text(folder.name),
@@ -89,12 +90,15 @@ def _read_student(folder):
 
 
 def _entries(folder, problems) -> Iterator[Path]:
-    """Yield what may be a file of a student, sorted; errors of folders that cannot be read go
-    into `problems`.
+    """Yield the paths in a student's folder that may be files, sorted.
+
+    Left out are hidden files, and the folders of `COPIES` and `NOBODY`.
+
+    problems  list to which the errors of folders that cannot be read are added
     """
     for parent, folder_names, file_names in os.walk(folder, onerror=problems.append):
-        # A folder that is called as a notebook is shown as one, and links to folders are not
-        # followed.
+        # A folder with the name of a notebook is yielded as a file would be, and so is a link to a
+        # folder: neither is entered.
         leaf_names = [
             name
             for name in folder_names
@@ -111,7 +115,11 @@ def _entries(folder, problems) -> Iterator[Path]:
 
 
 def _read(folder, paths):
-    """Return the `Submission` of the notebooks of one lesson, of which there should be one."""
+    """Return the `Submission` for one lesson; without exactly one notebook nothing is graded.
+
+    folder  folder of the student
+    paths   the notebooks of the lesson in it
+    """
     if len(paths) > 1:
         return Submission(
             {},
@@ -128,8 +136,9 @@ def _read(folder, paths):
 
 
 def _unreadable(path):
-    """Return why a file is not opened, or None: a pipe would be waited for, and a device read
-    without an end.
+    """Return why a file is not opened, as the rest of a sentence, or None where it is opened.
+
+    A pipe would make the reader wait for ever, and some devices have no end.
     """
     try:
         status = path.lstat()
@@ -147,7 +156,7 @@ def _unreadable(path):
 
 
 def _names(folder, paths):
-    """Return the first names of some paths of a student's folder, with commas."""
+    """Return the names of some paths below a student's folder, with commas; at most `MAX_NAMES`."""
     names = [_text(str(path.relative_to(folder))) for path in paths[:MAX_NAMES]]
     if len(paths) > MAX_NAMES:
         names.append(f"{len(paths) - MAX_NAMES} more")
@@ -155,7 +164,5 @@ def _names(folder, paths):
 
 
 def _text(name):
-    """Return a name of the file system as text that can be written; a byte that is no UTF-8
-    becomes �.
-    """
+    """Return a file name as text that can be written; bytes that are no UTF-8 become �."""
     return os.fsencode(name).decode(errors="replace")

@@ -1,7 +1,7 @@
-"""The `labkit` command: parses, calls, prints.
+"""The `labkit` command: parses what was typed, calls the package, prints the result.
 
-One file for each group of commands (`app.FILES`), imported when one of them is asked for; nothing
-heavy is imported at the top of a file.
+Each group of commands has a file (`app.FILES`), which is imported when one of its commands is
+typed. No file imports anything slow at its top.
 """
 
 import os
@@ -13,32 +13,35 @@ from typer import echo
 from labkit.cli.app import app
 from labkit.errors import LabError, disk_error, explained
 
-# `labkit train` says by itself what is left of a training
+# `labkit train` adds what remains of a training
 STOPPED = "stopped. The same command may be given again; `run` goes on where it was cut short."
 
 
 def main():
-    """Run the command; whatever the reader can act on is said in words, without a traceback."""
+    """Run the typed command, and end the process with its exit code.
+
+    An error that the reader can act on is printed without a traceback.
+    """
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (None: it was closed)
     try:
         try:
             app()
         finally:
-            # what a full disk or a closed pipe does not take is found out here, not after the end
+            # a full disk or a closed pipe raises here, and not after the process has ended
             sys.stdout.flush()
     except LabError as error:
         _end(error)
-    except BrokenPipeError:  # the reader of the pipe has enough: nothing to say
+    except BrokenPipeError:  # the program at the end of the pipe stopped reading: no error
         _end(None, code=1)
     except OSError as error:
         _end(explained(error))
     except KeyboardInterrupt:
         _end(STOPPED, code=130)
-    except Exception as error:  # a library says in its own way that the disk refuses
-        refused = disk_error(error)
-        if refused is None:
+    except Exception as error:  # a library may wrap the error of a full disk in its own
+        error_of_disk = disk_error(error)
+        if error_of_disk is None:
             raise
-        _end(explained(refused))
+        _end(explained(error_of_disk))
     except SystemExit as end:  # typer's own way of ending, after Ctrl-C too
         if end.code == 130:
             _end(STOPPED, code=130)
@@ -46,7 +49,13 @@ def main():
 
 
 def _end(words, code=2):
-    """Say the words on stderr and end the process; what stdout could not take is given up."""
+    """Print an error on stderr and end the process with the exit code `code`.
+
+    Text that stdout has not written yet is thrown away, because writing that text may be what
+    failed.
+
+    words  the error in words; None: nothing is printed
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if words is not None:
         echo(f"labkit: {words}", err=True)

@@ -1,4 +1,4 @@
-"""The command `labkit` itself, which the other files here add their commands to."""
+"""The command `labkit` itself, to which the other files of this folder add their commands."""
 
 import importlib
 from pathlib import Path
@@ -25,17 +25,19 @@ FILES = {
 
 
 class OnDemand(TyperGroup):
-    """The commands of `FILES`: the file of one is imported when the command is asked for."""
+    """The group of the commands in `FILES`: a file is imported when a command of it is typed."""
 
     def list_commands(self, context):
         """Return the names of all commands."""
         return [name for names in FILES.values() for name in names]
 
     def get_command(self, context, name):
-        """Return the command of a name, or None where there is none."""
+        """Return the command of a name, or None where there is no such command."""
         if name not in self.commands:
             files = [file for file, names in FILES.items() if name in names]
-            for file in files or FILES:  # of an unknown name all: typer suggests one that is near
+            for file in (
+                files or FILES
+            ):  # all for an unknown name: typer then suggests a similar one
                 importlib.import_module(f"labkit.cli.{file}")
             self.commands = typer.main.get_group(app).commands | self.commands
         return self.commands.get(name)
@@ -55,7 +57,7 @@ def _labkit():
 
 
 def path_of(path):
-    """Return a path relative to the current folder where it lies below it, else the whole path."""
+    """Return a path relative to the current folder if it lies in there, else the whole path."""
     path = Path(path).resolve()
     if path.is_relative_to(Path.cwd()):
         return path.relative_to(Path.cwd())
@@ -68,10 +70,11 @@ def size_of(path):
 
 
 def require_use(holds, needing):
-    """Refuse switches that would do nothing.
+    """Raise LabError for switches that would do nothing, because their condition does not hold.
 
-    holds    {condition in words: True if it holds}
-    needing  {condition: {switch: True if it was given}} of the switches that do nothing without it
+    holds    {condition in words: whether it holds}
+    needing  {condition in words: {switch: whether it was typed}}: the switches that do nothing
+             unless the condition holds
     """
     for condition, switches in needing.items():
         idle = [switch for switch, is_given in switches.items() if is_given]

@@ -39,7 +39,10 @@ def doctor():
 
 
 def _mark_of(check):
-    """Return the mark at the beginning of a check's line, three characters."""
+    """Return the three characters at the beginning of a check's line: "ok ", "NO " or "-  ".
+
+    "NO " marks what the course needs, "-  " what it can do without.
+    """
     if check.ok:
         return "ok "
     return "NO " if check.needed else "-  "
@@ -129,7 +132,10 @@ def run(
 
 
 def _split_parameter(text):
-    """Return ("seed", 1) for "seed=1"; the value is read as JSON where it is JSON, else as text."""
+    """Return ("seed", 1) for "seed=1".
+
+    The value is parsed as JSON; a value that is no JSON stays a text.
+    """
     import json
 
     name, equals, value = text.partition("=")

@@ -123,7 +123,7 @@ def build(
 
 
 def _batch_sizes(text):
-    """Return (1, 8, 64) for "1:8:64"; 0, which `Settings` refuses, for what is no number."""
+    """Return (1, 8, 64) for "1:8:64"; what is no number becomes 0, which `Settings` refuses."""
     sizes = []
     for word in text.split(":"):
         sizes.append(int(word) if re.fullmatch("[0-9]+", word) else 0)

@@ -60,7 +60,7 @@ def experiment(
 
 
 def _list():
-    """Print what can be measured here, and what is on record."""
+    """Print the experiments that can be measured here, and the recorded ones."""
     from labkit import experiments, ledger
 
     echo("Can be measured here:")
@@ -76,7 +76,7 @@ def _list():
 
 
 def _line(row):
-    """Return a row in one line: its name, and its figures or the reason why it has none."""
+    """Return a row of an experiment in one line: its name, and its figures or why it has none."""
     from labkit.format import shown
 
     name = getattr(row, "name", None) or f"{row.study}: {row.variant}"

@@ -1,6 +1,4 @@
-"""The command for a machine with a GPU; `python -m labkit.gpu` does the same where only PyTorch
-is installed.
-"""
+"""The command `labkit gpu`; `python -m labkit.gpu` needs PyTorch alone and does the same."""
 
 from pathlib import Path
 from typing import Annotated

@@ -123,7 +123,7 @@ def bench(
 
 
 def _with_noise_below(row):
-    """Return the facts of a row in a line, and what disturbed it in the next."""
+    """Return the summary of a row in one line, and what disturbed the measurement in a second."""
     return row.summary().replace(" · noise: ", "\n    noise: ")
 
 
@@ -157,10 +157,9 @@ PUBLISHED = {
 
 
 def _with_all_settings(command):
-    """Decorate a command: each field of `TrainConfig` becomes an option, with the help of that
-    field.
+    """Decorate a command: give it an option for each field of `TrainConfig`, with the field's help.
 
-    It is named as the field and, where there is one, by the published name.
+    The option is named after the field; some have the name in published training scripts as well.
     """
     *parameters, collecting = inspect.signature(command).parameters.values()
     for field in dataclasses.fields(TrainConfig):
@@ -177,8 +176,10 @@ def _with_all_settings(command):
 
 
 def _read_recipe(context: Context, path: Path | None):
-    """Take the settings of a file as the defaults of a command: what is typed after it counts
-    more.
+    """Make the settings of a TOML file the defaults of a command; typed options override them.
+
+    Called by typer for the option --recipe. Raises LabError where the file is no TOML or has an
+    unknown setting.
     """
     if path is None:
         return
@@ -284,10 +285,11 @@ def train(
 
 
 def _what_is_left(checkpoint, earlier):
-    """Return the sentence on what a training that was stopped leaves.
+    """Return a sentence that says what remains of a training that was stopped.
 
-    checkpoint  what `checkpoint_to_resume` returned afterwards
-    earlier     what it returned before, of another training
+    checkpoint  what `checkpoint_to_resume` returned after the training was stopped
+    earlier     what `checkpoint_to_resume` returned before the training began: the checkpoint of an
+                earlier training
     """
     if checkpoint is None:
         return "No epoch has ended: nothing of this training is kept."

@@ -1,4 +1,4 @@
-"""The command quantize: an ONNX file in smaller numbers, compared with the original."""
+"""The command `quantize`: writes an ONNX file in smaller numbers and compares the two."""
 
 import math
 from pathlib import Path
@@ -168,9 +168,7 @@ def quantize(
 
 
 def _tell_what_stays_in_float(path):
-    """Print the layers that a file says it keeps in float, why, and on which examples that was
-    judged.
-    """
+    """Print the layers that a quantized file keeps in float, the reasons, and the examples used."""
     from labkit.quantize import float_nodes
 
     reasons, share, judged = float_nodes(path)
@@ -181,11 +179,11 @@ def _tell_what_stays_in_float(path):
 
 
 def _comparison_inputs(model, data, pictures):
-    """Return the inputs that a file is compared with the original on, test images or made-up ones,
-    and print which.
+    """Print and return the inputs on which a quantized file is compared with the original.
 
-    data  None: inputs are made up. A folder of one's own may have no test images, or too few: then
-          None is returned
+    data  name of a data set, whose test images are taken, or None: the inputs are made up
+
+    Returns None for a folder without enough test images.
     """
     import numpy as np
 
@@ -210,19 +208,19 @@ def _comparison_inputs(model, data, pictures):
 
 
 def _tell_what_is_lost(model, path, inputs, *, axis):
-    """Compare a file in small numbers with the original. Returns the `Fidelity` of the file as
-    written.
+    """Print how far a quantized file's answers are from the original's, in each engine.
 
-    inputs  as for `fidelity.quantized`
+    inputs  as for `labkit.engines.fidelity.quantized`
+    axis    axis of the output that holds the classes, or None
 
-    Without kernels for the file as written it is that of the first engine which runs it, and None
-    where no engine does.
+    Returns the `Fidelity` of the file as it is written. Where no engine here can run the file as
+    written, returns that of the first engine that can run the file at all, or None.
     """
     from labkit.engines import fidelity
 
     rows = fidelity.quantized_apart(model, path, inputs, axis=axis)
     _, of_file, _ = rows[0]
-    # the last: likeness to the file as written, or why nothing was compared
+    # as_meant: the `Fidelity` to the file as written, or why nothing was compared
     for name, likeness, as_meant in rows:
         if likeness is None:
             echo(f"    {name}: not compared. {as_meant}")

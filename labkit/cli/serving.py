@@ -1,4 +1,4 @@
-"""The command that serves a decoder: serve."""
+"""The command `serve`, which serves a decoder over HTTP."""
 
 from typing import Annotated
 

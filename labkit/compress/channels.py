@@ -1,16 +1,15 @@
-"""Channel pruning by batch-norm scale, "network slimming": whole channels go, and the network is a
-smaller plain one.
+"""Channel pruning by batch-norm scale ("network slimming"): removes whole channels of a network.
 
 What     the channels with the smallest scales of batch norm are removed, with every weight that
-         writes or reads them; then fine-tuning. (In the paper an L1 term first draws the scales
-         towards 0 while the network trains)
+         writes or reads them; then the network is fine-tuned. (In the paper an L1 term first draws
+         the scales towards 0 during the training)
 When     latency, memory and multiply-adds shall fall with ordinary dense kernels, on any machine
 Cost     an epoch or more of fine-tuning
-Not when a file shall be as small as possible (single weights can go in far larger numbers); where
-channels of several
-         layers are added up they must go together; grouped convolutions are refused
-Source   Liu et al. 2017, arXiv:1708.06519; what depends on a channel: DepGraph, Fang et al. 2023,
-         arXiv:2301.12900, by torch-pruning
+Not when a file shall be as small as possible, because single weights can be removed in far larger
+         numbers. Where the channels of several layers are added up, they must be removed together;
+         grouped convolutions are refused
+Source   Liu et al. 2017, arXiv:1708.06519; which weights depend on a channel: DepGraph, Fang et al.
+         2023, arXiv:2301.12900, by torch-pruning
 """
 
 import copy
@@ -34,16 +33,19 @@ def without_channels(
     scope: str = "global",
     multiple: int = 8,
 ) -> nn.Module:
-    """Return a copy in eval mode without the share of channels whose batch-norm scales are
-    smallest.
+    """Return a copy of a network without the channels whose batch-norm scales are smallest.
 
-    model     with batch norms; channels that no norm scales, such as the head's, stay
-    example   a batch of inputs, to trace what depends on what
-    share     of these channels that goes, 0 to 1
-    scope     "global": the smallest of all layers; "layer": the same share of each
-    multiple  the channels left in a layer are rounded up to a multiple of it, because engines
-              compute in blocks of channels; at least one multiple stays
-    Raises    LabError: a share or scope out of range, no batch norm, or a convolution in groups
+    The copy is in eval mode.
+
+    model     a network with batch norms; channels that no batch norm scales, such as the head's,
+              stay
+    example   a batch of inputs, to trace which layers depend on which channels
+    share     share of the channels with a batch norm that is removed, 0 to 1
+    scope     "global": the channels with the smallest scales of all layers; "layer": the same share
+              of each layer
+    multiple  the number of channels left in a layer is rounded up to a multiple of this number,
+              because engines compute in blocks of channels; at least one multiple stays
+    Raises    LabError: a share or scope out of range, no batch norm, or a grouped convolution
     """
     layers = list(model.modules())
     if not any(isinstance(layer, _NORMS) for layer in layers):
@@ -66,10 +68,10 @@ def without_channels(
 
     smaller = copy.deepcopy(model).eval()
     graph = torch_pruning.DependencyGraph().build_dependency(smaller, example_inputs=example)
-    # of channels added up, the mean
+    # where channels are added up, the score is the mean of theirs
     score = torch_pruning.importance.BNScaleImportance(normalizer=None)
-    # Channels that go together are a group: what writes them, what reads them, and the norm that
-    # scales them.
+    # A group holds the channels that must be removed together: those that the layers write and
+    # read, and the norms that scale them.
     groups: list = []
     scores_of: dict[int, torch.Tensor] = {}
     for group in graph.get_all_groups(root_module_types=[nn.Conv2d, nn.Linear]):
@@ -78,7 +80,7 @@ def without_channels(
             scores_of[len(groups)] = scores
             groups.append(group)
     masks = top_masks(scores_of, share, scope=scope)
-    # The channels with the lowest scores go; what is left is rounded up.
+    # Remove the channels with the lowest scores; the number of those left is rounded up.
     for number, group in enumerate(groups):
         remaining = math.ceil(max(int(masks[number].sum()), 1) / multiple) * multiple
         scores = scores_of[number]

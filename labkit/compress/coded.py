@@ -1,15 +1,17 @@
-"""An ONNX file in few bits: what zeros and shared values save in a file that the judge of the
-capstone reads.
+"""Stores an ONNX file in few bits: zeros and repeated values of its weights take little space.
 
 save("network.onnx.gz", "network.onnx")
 load("network.onnx.gz")  # the model, with every weight as it was, bit for bit
 
-The file is a gzip stream of the ONNX model. In it, a tensor of few different numbers holds, in
-place of these:
-    codebook  the different numbers besides 0, after one byte that says how many
-    mask      a bit for each number: whether it is not 0
-    indices   a byte for each of these: which number of the codebook it is
-Huffman codes then make frequent bytes short.
+The judge of lesson 20 reads such a file. The file is a gzip stream of the ONNX model. In the model,
+a tensor with few different numbers holds three arrays in place of its numbers:
+
+    codebook  the different numbers besides 0, after one byte that holds how many there are
+    mask      a bit for each number of the tensor: 1 where the number is not 0
+    indices   a byte for each number that is not 0: its index in the codebook
+
+gzip's Huffman codes then make frequent bytes short.
+
 Source  Han et al. 2016, arXiv:1510.00149
 """
 
@@ -31,7 +33,7 @@ MAX_BYTES = 2**28  # of the model that comes out of a file
 
 
 def save(path: str | Path, source: str | Path) -> None:
-    """Write an ONNX file as one .onnx.gz.
+    """Write an ONNX file as one .onnx.gz, which `load` reads.
 
     path    the file to write
     source  an ONNX file with its weights inside
@@ -43,7 +45,7 @@ def save(path: str | Path, source: str | Path) -> None:
         if numbers.dtype.kind in "fiu":
             bits = numbers.view(f"u{numbers.itemsize}")
         else:
-            bits = numbers[:0]  # such a tensor is left as it is
+            bits = numbers[:0]  # a tensor of other numbers is left as it is
         nonzero = bits != 0
         codebook, indices = np.unique(bits[nonzero], return_inverse=True)
         if len(bits) >= MIN_NUMBERS and len(codebook) <= MAX_CODEBOOK:
@@ -58,17 +60,17 @@ def save(path: str | Path, source: str | Path) -> None:
             ]
             tensor.raw_data = b"".join(array.tobytes() for array in arrays)
             tensor.doc_string = MARK
-    # Nothing but Huffman codes: to look for repetitions, too, costs more bits than it saves in bits
-    # without any order.
+    # Only Huffman codes: a search for repetitions would cost more bits than it saves, because the
+    # order of the bytes is random.
     coder = zlib.compressobj(9, wbits=GZIP, memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
     with atomic(path) as temporary:
         temporary.write_bytes(coder.compress(model.SerializeToString()) + coder.flush())
 
 
 def load(path: str | Path) -> onnx.ModelProto:
-    """Read a file of `save`.
+    """Read a file that `save` wrote, and return the ONNX model.
 
-    Raises LabError for a damaged or forged one; at most 256 MB are unpacked.
+    Raises  LabError for a damaged or forged file, and for a model above `MAX_BYTES`
     """
     try:
         stream = zlib.decompressobj(wbits=GZIP)
@@ -91,7 +93,7 @@ def load(path: str | Path) -> onnx.ModelProto:
 
 
 def _numbers(tensor):
-    """Return the bits of the numbers of a coded tensor, (n,) unsigned integers."""
+    """Decode a tensor that `save` wrote: return the bits of its numbers, (n,) unsigned integers."""
     count = math.prod(tensor.dims)
     number_type = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if not 0 < count * number_type.itemsize <= MAX_BYTES:

@@ -1,15 +1,14 @@
-"""Distillation: a small network learns from the answers of a large one, not only from the right
-class.
+"""Distillation: a small network, the student, also learns from a large network, the teacher.
 
-What     the loss is the divergence of the student's from the teacher's probabilities, both softened
-         by a temperature, beside the usual cross-entropy
+What     the loss is the divergence of the student's probabilities from the teacher's, both softened
+         by a temperature, plus the usual cross-entropy
 When     a good teacher exists, the student is small, or labels are few
-Cost     the teacher's forward pass at every step, so that it sees the very pixels that the student
-         sees, also after a random crop (arXiv:2106.05237); much more than the student's own step
-         where the student is small. Without augmentation its answers can be remembered
-Not when the student is trained long on plenty of labels: the gain is then small, measure it over
-several seeds; a
-         teacher trained with label smoothing teaches less (arXiv:1906.02629)
+Cost     a forward pass of the teacher at every step, so that the teacher sees the same pixels as
+         the student, also after a random crop (arXiv:2106.05237). Where the student is small, that
+         is much more than the student's own step. Without augmentation the teacher's answers can be
+         stored
+Not when the student trains long on plenty of labels: the gain is then small, and takes several
+         seeds to measure. A teacher trained with label smoothing teaches less (arXiv:1906.02629)
 Source   Hinton, Vinyals, Dean 2015, arXiv:1503.02531
 """
 
@@ -18,13 +17,14 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 
 def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
-    """Return weight * T^2 * KL(teacher / T || student / T) + (1 - weight) * cross-entropy, the
-    batch's mean, in nats.
+    """Return weight * T^2 * KL(teacher / T || student / T) + (1 - weight) * cross-entropy.
+
+    The loss is the mean over the batch, in nats, as a tensor without dimensions.
 
     student, teacher  logits (N, classes)
     labels            int64 (N,)
-    temperature       T, above 0; T^2 keeps the gradient's size when T changes
-    weight            0 (labels alone) to 1 (teacher alone)
+    temperature       T, above 0; the factor T^2 keeps the size of the gradient when T changes
+    weight            0 (the labels alone count) to 1 (the teacher alone counts)
     """
     soft = kl_div(
         log_softmax(student / temperature, 1),
@@ -36,12 +36,14 @@ def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
 
 
 class Distillation:
-    """The loss of a training: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
+    """The distillation loss of a training: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
 
-    teacher  a trained network for the same images and classes; put into eval mode, it learns
-             nothing
-    remember ask it once per image: for few images that come unchanged in every epoch, so not with
-    augmentation
+    teacher      a trained network for the same images and classes; put into eval mode, and not
+                 trained
+    temperature  as in `distillation_loss`
+    weight       as in `distillation_loss`
+    remember     True: store the teacher's logits of each image, and reuse them when the same image
+                 comes again. Use this for few images without augmentation
     """
 
     def __init__(self, teacher, *, temperature=4.0, weight=0.9, remember=False):
@@ -58,7 +60,7 @@ class Distillation:
         )
 
     def _teacher_logits(self, teacher, images):
-        """Return the teacher's logits; those of images that it has seen come from memory."""
+        """Return the teacher's logits; where they are remembered, only new images are computed."""
         if self.remembered is None:
             return teacher(images)
         keys = [image.tobytes() for image in images.float().cpu().numpy()]

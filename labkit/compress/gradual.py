@@ -1,10 +1,11 @@
-"""Gradual pruning: every few steps a little more of the network goes while it trains on.
+"""Gradual pruning: removes a few more weights every few steps, while the network trains on.
 
-What     the sparsity rises along a cubic curve, fast at first and slowly at the end; training heals
-         in between. The smallest weights go
-When     90 % and more of the weights shall go
+What     the share of weights that are 0 (the sparsity) rises along a cubic curve, fast at first and
+         slowly at the end; training recovers the accuracy in between. The weights with the smallest
+         absolute values are removed
+When     90 % and more of the weights shall be removed
 Cost     a selection among all weights every few steps; an epoch or more of training
-Not when a few percent or a half go: pruning once does as well
+Not when a half of the weights or fewer shall be removed: pruning once does as well
 Source   Zhu and Gupta 2017, arXiv:1710.01878
 """
 
@@ -14,23 +15,25 @@ from labkit.methods import Hooks
 
 
 def _cubic_sparsity(progress, initial, final):
-    """Return the sparsity after a share of the steps, 0 to 1: final + (initial - final) * (1 -
-    progress)^3.
+    """Return the sparsity after the share `progress` of the steps.
+
+    Formula  final + (initial - final) * (1 - progress)^3; all are from 0 to 1
     """
     return final + (initial - final) * (1 - progress) ** 3
 
 
 class GradualPruning(Hooks):
-    """Prunes by magnitude during a training: `fit(..., hooks={"prune": GradualPruning(0.9,
-    steps=1000)})`.
+    """Prunes by magnitude during a training: `hooks={"prune": GradualPruning(0.9, steps=1000)}`.
 
-    sparsity  share of the prunable weights that has gone at the end, 0 to 1; what is 0 already
-              counts
-    steps     training steps over which the sparsity rises, at least 1; later ones heal
-    every     steps between two prunings
-    scope     "global", "layer" or "lamp", as in `magnitude_masks`
     The mask is applied after every step, because the optimizer's momentum moves weights that have
     no gradient.
+
+    sparsity  share of the prunable weights that are 0 at the end, 0 to 1; weights that were 0 from
+              the beginning count
+    steps     training steps over which the sparsity rises, at least 1; later steps train without
+              further pruning
+    every     steps between two prunings
+    scope     "global", "layer" or "lamp", as in `magnitude_masks`
     """
 
     def __init__(self, sparsity, *, steps, every=10, scope="global"):
@@ -52,7 +55,7 @@ class GradualPruning(Hooks):
         if rises or self.step == self.steps:
             sparsity = _cubic_sparsity(self.step / self.steps, self.initial, self.value)
             masks = magnitude_masks(model, sparsity, scope=self.scope)
-            # what has gone stays 0
+            # a weight that was removed stays 0
             self.masks = {name: mask & self.masks[name] for name, mask in masks.items()}
         apply_masks(model, self.masks)
 

@@ -1,10 +1,10 @@
-"""Magnitude pruning: the weights nearest to zero become zero.
+"""Magnitude pruning: sets the weights nearest to zero to zero.
 
-What     the share `sparsity` of all weights with the smallest absolute values is set to 0;
-         globally, the same share of each layer, or by LAMP, where a weight is compared with the
-         larger ones of its own layer
-When     a file or a download must be smaller; a first and strong baseline for every other way to
-         prune
+What     the share `sparsity` of the weights is set to 0. Removed are the smallest absolute values
+         of the whole network, or of each layer, or the smallest LAMP scores, which compare a weight
+         with the larger weights of its own layer
+When     a file or a download must be smaller; a first and strong baseline for every other method of
+         pruning
 Cost     one sort of the weights; at high sparsity, fine-tuning
 Not when time is to be saved: dense kernels multiply by the zeros; remove whole channels instead
 Source   Han et al. 2015, arXiv:1506.02626; LAMP: Lee et al. 2020, arXiv:2010.07611
@@ -19,8 +19,9 @@ SCOPES = ("global", "layer", "lamp")
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return {name: weight} of the convolutions and linear layers, in their order; biases and
-    norms are left alone.
+    """Return {name: weight} of the convolutions and linear layers of a network, in order.
+
+    Biases and norms are not prunable.
     """
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     weights = {}
@@ -31,11 +32,12 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def magnitude_masks(model, sparsity, *, scope="global"):
-    """Return {name: bool mask} that keeps the largest weights.
+    """Return {name: bool mask} of the prunable weights of a network: True for weights that stay.
 
-    sparsity  share of the prunable weights that goes, 0 to 1
-    scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one
-              threshold for the `_lamp_scores`, which spares small layers
+    sparsity  share of the prunable weights that is removed, 0 to 1
+    scope     "global": one threshold of the absolute value for all layers; "layer": the same share
+              of each layer; "lamp": one threshold of the LAMP score for all layers, which spares
+              small layers
     """
     score_of = torch.abs
     if scope == "lamp":
@@ -45,10 +47,11 @@ def magnitude_masks(model, sparsity, *, scope="global"):
 
 
 def _lamp_scores(weight):
-    """Return the share of each weight's square among the squares of all that are no smaller: the
-    largest scores 1.
+    """Return the LAMP score of each weight of a layer, float64 in the shape of the weight.
 
-    It is the relative error of the layer when this weight goes after all smaller ones.
+    The score is the square of the weight over the sum of the squares of all weights that are no
+    smaller: the largest weight scores 1. It is the relative squared error of the layer when this
+    weight is removed after all smaller ones.
     """
     flat = weight.flatten().abs().float()
     nonzero = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted
@@ -63,11 +66,11 @@ def _lamp_scores(weight):
 
 
 def top_masks(scores, sparsity, *, scope="global"):
-    """Return {name: bool mask} that keeps the highest scores.
+    """Return {name: bool mask} of some tensors: True for the highest scores.
 
     scores    {name: tensor}
-    sparsity  share of all (global) or of each tensor (layer) that is masked, rounded to whole
-              weights
+    sparsity  share of the scores whose mask is False, rounded to whole numbers of scores
+    scope     "global": the share of all tensors together; "layer": of each tensor
     Raises    LabError: a sparsity outside 0 to 1, or an unknown scope
     """
     if not 0 <= sparsity <= 1:
@@ -92,7 +95,7 @@ def top_masks(scores, sparsity, *, scope="global"):
 
 
 def _top(scores, sparsity):
-    """Return a mask of the highest scores of a vector."""
+    """Return a bool mask of a vector: False for the share `sparsity` of the lowest scores."""
     mask = torch.zeros_like(scores, dtype=torch.bool)
     remaining = len(scores) - round(sparsity * len(scores))
     mask[scores.topk(remaining, sorted=False).indices] = True
@@ -109,14 +112,12 @@ def apply_masks(model, masks):
 
 
 def masks_of(model):
-    """Return {name: bool mask} of the prunable weights that are not 0: those of a network that
-    was pruned before.
-    """
+    """Return {name: bool mask} of the prunable weights: True for weights that are not 0."""
     return {name: weight.detach() != 0 for name, weight in prunable(model).items()}
 
 
 def sparsity_of(model):
-    """Return the share of the prunable weights that are 0."""
+    """Return the share of a network's prunable weights that are 0."""
     weights = prunable(model).values()
     nonzero = sum(int(weight.count_nonzero()) for weight in weights)
     return 1 - nonzero / sum(weight.numel() for weight in weights)

@@ -1,12 +1,14 @@
-"""Image sets: `load` one (an `ImageSet`), `fetch` one from its publisher, ask for their `names` and
-`status`. Text: the `paragraphs` of the lessons; `load("course-text")` is all of them as a set to
-train on.
+"""Data sets: images and text in memory, and their batches.
+
+`load` returns an image set as an `ImageSet`, `fetch` brings one from its publisher, `names` and
+`status` list them. `paragraphs` returns the text of the lessons; `load("course-text")` returns that
+text as a set to train on.
 
     train = load("fashion-mnist", "train")
     for images, labels in train.batches(128, device=device, seed=epoch, augment=True):
         ...
 
-Nothing heavy is imported before a set is loaded.
+Nothing slow is imported before a set is loaded.
 """
 # ruff: noqa: F401 (what is offered here)
 

@@ -1,4 +1,4 @@
-"""Decoded images, kept beside the files they were made from."""
+"""Stores decoded images beside the files that they come from, so that these are decoded once."""
 
 import hashlib
 import json
@@ -8,12 +8,13 @@ from labkit.files import atomic
 
 
 def fingerprint(top, names, settings):
-    """Return a sha256 that stands for the names, sizes and times of files, and for how they are
-    read.
+    """Return a sha256 that changes when files or settings change.
+
+    The digest covers the names, sizes and times of the files, not their content.
 
     top       the folder
-    names     of the files below it
-    settings  whatever the result depends on besides; its `repr` counts
+    names     names of the files, relative to the folder
+    settings  everything else that the decoded images depend on; its `repr` counts
     """
     digest = hashlib.sha256(repr(settings).encode())
     for name in names:
@@ -24,17 +25,17 @@ def fingerprint(top, names, settings):
 
 
 def cached(path, digest, build):
-    """Return (images, labels, facts) as stored in `path`; else as `build()` makes them, which is
-    then stored.
+    """Return (images, labels, facts) from the cache file `path`; build and store what is missing.
 
-    digest  stands for what the result is made from; a stored one of another origin, or one that
-            cannot be read, is made anew
-    facts   whatever JSON can hold, such as the names of the classes
+    digest  fingerprint of the source and the settings; a cache file with another digest, or a
+            broken one, is built again
+    build   function without arguments that returns (images, labels, facts)
+    facts   what the set needs besides the tensors, such as names of classes; must fit into JSON
     """
     from safetensors.torch import save_file
 
     stored = None
-    if path.is_file():  # a named pipe would be waited for
+    if path.is_file():  # opening a named pipe would wait for ever
         stored = _read(path, digest)
     if stored is not None:
         return stored
@@ -47,7 +48,7 @@ def cached(path, digest, build):
 
 
 def _read(path, digest):
-    """Return what is stored, or None when it is damaged or of another origin."""
+    """Return (images, labels, facts) of a cache file; None if it is broken or outdated."""
     from safetensors import SafetensorError, safe_open
 
     with suppress(SafetensorError), safe_open(path, framework="pt") as file:

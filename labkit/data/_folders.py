@@ -1,5 +1,6 @@
-"""Your own images: one folder per class, with or without a level train/ and test/ (or val/)
-above.
+"""Reads the layout of a folder of one's own images: a folder for each class.
+
+The folders of the classes may lie below train/ and test/ (or val/).
 """
 
 import unicodedata
@@ -13,13 +14,16 @@ LONG = 200  # characters of a list of names in a message
 
 
 def labelled(top, split):
-    """Return the files of a split: (its folder, {name relative to it: label}, class names, {name:
-    `NoPicture`}).
+    """Return the files of a split with their labels: (folder, label_of, classes, left_out).
 
-    The classes are the folders of the train split in alphabetical order; pictures that lie there
-    without folders are of one class, which is enough to observe a network on. The last holds what
-    is no file that could be read, and what lies beside the folders of the classes. Raises DataError
-    naming the file or folder.
+    folder    the folder of the split
+    label_of  {file name relative to the folder: label}
+    classes   names of the classes: the folders of the train split in alphabetical order
+    left_out  {name: `NoPicture`} of what is no file, and of what lies beside the folders of the
+              classes
+    Raises    DataError, which names the file or folder that is wrong
+
+    Pictures without folders are all of one class, "pictures": enough to observe a network.
     """
     level = _level(top, split)
     entries = _visible(level)
@@ -50,16 +54,15 @@ def labelled(top, split):
 
 
 def class_name(folder):
-    """Return the name of a folder as one spelling: an accent may be stored with its letter (NFC)
-    or after it (NFD).
+    """Return the name of a folder in one spelling (Unicode NFC).
+
+    File systems may store an accent with its letter (NFC) or after the letter (NFD).
     """
     return unicodedata.normalize("NFC", folder.name)
 
 
 def look_alike(classes):
-    """Return a list for each group of class names that differ only by case, or by spaces at
-    their ends.
-    """
+    """Return lists of class names that differ only by case or by spaces at their ends."""
     spellings = defaultdict(list)
     for name in classes:
         spellings[name.strip().casefold()].append(name)
@@ -67,8 +70,10 @@ def look_alike(classes):
 
 
 def _level(top, split):
-    """Return the folder of a split: train/, test/ or val/, or the folder itself where there is
-    no such level.
+    """Return the folder of a split: train/, test/ or val/, or the folder `top` itself.
+
+    `top` itself is the train split where it has none of these folders. Raises DataError where the
+    folder of the split is missing.
     """
     for name in LEVELS[split]:
         if (top / name).is_dir():
@@ -84,14 +89,16 @@ def _level(top, split):
 
 
 def _visible(folder):
-    """Return what lies in a folder, in order; hidden names do not count."""
+    """Return the entries of a folder, sorted by name; hidden entries are left out."""
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     return sorted(entries, key=lambda entry: (class_name(entry), entry.name))
 
 
 def _files(level, entries):
-    """Return ([names relative to the level of what can be read], {names of what cannot:
-    `NoPicture`}).
+    """Sort the entries of a folder: (names of the files, {name: `NoPicture`} of other entries).
+
+    Names are relative to `level`, the folder of the split. Raises DataError for a folder among the
+    entries.
     """
     files = []
     left_out = {}
@@ -112,9 +119,9 @@ def _files(level, entries):
 
 
 def _beside_classes(entries):
-    """Return {name: `NoPicture`} of what lies beside the folders of the classes.
+    """Return {name: `NoPicture`} of the files that lie beside the folders of the classes.
 
-    Raises DataError for a picture there, which has no class.
+    Raises  DataError for a picture there, because it has no class
     """
     left_out = {}
     for entry in entries:

@@ -1,6 +1,4 @@
-"""Picture files to one uint8 tensor, large ones on all cores; and what to do about files that
-give no picture.
-"""
+"""Decodes picture files into one uint8 tensor, and reports the files that give no picture."""
 
 import sys
 import warnings
@@ -14,24 +12,24 @@ from labkit.errors import DataError
 
 FIX = "put back a good copy or take it out"
 CHUNK = 64  # files held in memory at a time
-LARGE_BYTES = 30_000  # below this, threads wait for each other longer than a file takes to decode
-# of what is called or looks like a picture: more left out, and the set is another one
+LARGE_BYTES = 30_000  # below this mean size, threads cost more time than they save
+# largest share of the pictures that may be left out: without more of them, it is another set
 MOST_UNUSABLE = 0.25
-# of all files: where more are no pictures, the folder is probably the wrong one
+# largest share of all files that may be no pictures: with more, the folder is probably a wrong one
 MOST_NO_PICTURES = 0.75
-NAMED = 5  # files of each kind that a message names
+NAMED = 5  # most files of each kind that a message names
 
 
 def read_images(top, names, *, size=None, left_out=None):
-    """Decode the picture files `names` below `top`, a folder or what stands for one in a zip, into
-    one tensor.
+    """Decode picture files into one tensor, uint8 (N, 3, H, W).
 
-    size      bring each to this many pixels a side (shorter side scaled, middle cut out); None: all
-              must be alike
-    left_out  a dict to which {name: `NoPicture`} is added for each file that gives none; None: that
-              is an error
-    returns   uint8 (N, 3, H, W), of the names that are not in `left_out`
-    Raises    DataError naming the file
+    top       the folder, or a folder inside a zip (`zipfile.Path`)
+    names     names of the files relative to `top`
+    size      scale the shorter side of each image to so many pixels and cut out the middle square;
+              None: all images must have the same size
+    left_out  dictionary to which {name: `NoPicture`} of each file without a picture is added; such
+              a file has no row in the tensor. None: such a file is an error
+    Raises    DataError, which names the file
     """
     import torch
 
@@ -56,7 +54,7 @@ def read_images(top, names, *, size=None, left_out=None):
 
 
 def _decoded(top, names, size):
-    """Yield (name, its pixels or a `NoPicture`) in order, with few files in memory at a time."""
+    """Yield (name, pixels or `NoPicture`) of each file in order, with few files in memory."""
     with ThreadPoolExecutor(usable_cores()) as pool, _without_warnings():
         for start in range(0, len(names), CHUNK):
             chunk = names[start : start + CHUNK]
@@ -70,6 +68,7 @@ def _decoded(top, names, size):
 
 
 def _pixels_or_reason(data, *, size):
+    """Decode the bytes of a picture file; return the `NoPicture` instead of raising it."""
     try:
         return pixels_of(data, size)
     except NoPicture as error:
@@ -78,8 +77,9 @@ def _pixels_or_reason(data, *, size):
 
 @contextmanager
 def _without_warnings():
-    """Silence Pillow's warnings, of sizes and of EXIF data: what matters is refused with its
-    reason.
+    """Silence Pillow's warnings about sizes and EXIF data.
+
+    `pixels_of` refuses a picture with a reason where such a warning matters.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -87,20 +87,24 @@ def _without_warnings():
 
 
 def unfit(path, expected, found, fix=FIX, problem="cannot be used"):
-    """Return the error of a picture file, or of a folder of them, that is not what it should be.
+    """Return the `DataError` of a picture file, or of a folder of pictures, that cannot be used.
 
-    problem  goes on from the path: "cannot be used"
+    problem  end of the sentence that begins with the path
     """
     return DataError(f"{path} {problem}.", expected=expected, found=found, fix=fix)
 
 
 def unusable(path, reason):
-    """Return the error of one file that gives no picture; reason: a `NoPicture`."""
+    """Return the `DataError` of one file that gives no picture.
+
+    reason  the `NoPicture` of the file
+    """
     problem = "is damaged" if reason.kind == "damaged" else "gives no picture"
     return unfit(path, f"an intact picture: {', '.join(FORMATS)}", str(reason), problem=problem)
 
 
 def _several_sizes(path, image, images):
+    """Return the `DataError` of an image whose size differs from those of the images before it."""
     return unfit(
         path,
         f"height and width {tuple(images.shape[-2:])}",
@@ -111,9 +115,10 @@ def _several_sizes(path, image, images):
 
 
 def require_few(top, left_out, total):
-    """Refuse a folder of which too much would be left out.
+    """Raise DataError where too many files of a folder give no picture.
 
-    left_out  {name: `NoPicture`} of its `total` files
+    left_out  {name: `NoPicture`} of the files that give no picture
+    total     number of all files
     """
     unusable_pictures = [
         name for name, reason in left_out.items() if _meant_as_picture(name, reason)
@@ -132,12 +137,15 @@ def require_few(top, left_out, total):
 
 
 def _meant_as_picture(name, reason):
+    """Return whether a file without a picture was meant to be one: by its name or its beginning."""
     return reason.kind == "damaged" or name.lower().endswith(ENDINGS)
 
 
 def summary(left_out, total):
-    """Say how many files are left out, and below it a line per kind of reason with their names;
-    "" without any.
+    """Return how many files are left out, with a line for each kind of reason; "" without any.
+
+    left_out  {name: `NoPicture`}
+    total     number of all files
     """
     if not left_out:
         return ""
@@ -156,7 +164,5 @@ def summary(left_out, total):
 
 @lru_cache(maxsize=1024)
 def tell(text):
-    """Say something about a folder on stderr, once in this process however often the folder is
-    read.
-    """
+    """Print a message on stderr, once in this process: a folder may be read several times."""
     print(text, file=sys.stderr)

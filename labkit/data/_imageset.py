@@ -1,11 +1,11 @@
-"""ImageSet: images in memory, and the batches a network is trained on."""
+"""`ImageSet`: labelled images in memory, and the batches that a network is trained on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from labkit.data._transforms import change, normalise, resize
+from labkit.data._transforms import crop_and_mirror, normalise, resize
 from labkit.errors import DataError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_items(data, n):
-    """Refuse to take `n` items of a set that has fewer, or none of it."""
+    """Raise DataError unless a data set has `n` items, and `n` is above 0."""
     if not 0 < n <= len(data):
         raise DataError(
             f"{n} items cannot be taken from {data.name} {data.split}.",
@@ -29,10 +29,10 @@ class ImageSet:
 
     images   uint8 (N, C, H, W), 0 to 255
     labels   int64 (N,), 0 to len(classes) - 1
-    classes  their names
-    mean     per channel, of pixels scaled to 0..1: what `batches` subtracts
-    std      per channel: what `batches` divides by
-    digest   sha256 that stands for the files it was read from
+    classes  names of the classes
+    mean     one number per channel, which `batches` subtracts from pixels scaled to 0..1
+    std      one number per channel, by which `batches` then divides
+    digest   sha256 that stands for the files that the set was read from
     """
 
     images: torch.Tensor
@@ -56,13 +56,15 @@ class ImageSet:
         )
 
     def take(self, indices):
-        """Return the images of these indices, an int64 tensor (n,), in that order."""
+        """Return an `ImageSet` of the images at `indices`, an int64 tensor (n,), in that order."""
         indices = indices.to(self.images.device)
         return replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def subset(self, n, *, seed=0):
-        """Return `n` images in their old order, each class in proportion (off by at most one),
-        the same for a seed.
+        """Return an `ImageSet` of `n` images, drawn at random with the same share of each class.
+
+        The images stay in their old order. The count of a class may be off by one. The same seed
+        draws the same images.
         """
         import torch
 
@@ -70,10 +72,10 @@ class ImageSet:
         shuffled = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         labels = self.labels.cpu()[shuffled]
         counts = labels.bincount()
-        starts = counts.cumsum(0) - counts  # of each class, where all are in order of their classes
-        rank = labels.argsort(stable=True).argsort() - starts[labels]  # of each image in its class
-        # the k-th of m images of a class stands at (k + 1/2) / m of the way: the first n on that
-        # way are in proportion
+        starts = counts.cumsum(0) - counts  # first position of each class, if sorted by class
+        rank = labels.argsort(stable=True).argsort() - starts[labels]  # number within the class
+        # Sort the images by (k + 1/2) / m, where an image is the k-th of m in its class. The
+        # classes are then spread evenly: the first n images have the same share of each.
         drawn = shuffled[((rank.double() + 0.5) / counts[labels]).argsort(stable=True)[:n]]
         return self.take(drawn.sort().values)
 
@@ -88,48 +90,51 @@ class ImageSet:
         drop_last=False,
         channels_last=False,
     ):
-        """Yield one epoch of (images, labels), made ready on the device that trains.
+        """Yield the batches (images, labels) of one epoch, on the device that trains.
 
-        batch          images per batch; the last may be smaller unless `drop_last`
-        device         where to make them; None: where the set is
-        seed           None: in order; a number: shuffled, the same way for the same number (another
-                       in each epoch: `labkit.train.epoch_seed`)
-        augment        crop at random from a black border of an eighth of the side, and mirror one
-                       in two
-        size           resize to this many pixels a side (224 for networks made for ImageNet); None:
-                       as they are
+        batch          images per batch; the last batch may be smaller unless `drop_last`
+        device         device of the batches; None: where the set is
+        seed           None: in order; a number: shuffled, in the same order for the same number.
+                       `labkit.train.epoch_seed` gives another number for each epoch
+        augment        crop each image at random from a copy with a black border of an eighth of the
+                       side, and mirror every second image on average
+        size           resize to so many pixels a side (224 for networks made for ImageNet); None:
+                       do not resize
         channels_last  lay the images out as NHWC in memory, which tensor cores prefer
-        yields         float32 (n, C, size, size) of mean 0 and deviation 1, int64 (n,)
+        yields         images float32 (n, C, size, size), of mean about 0 and deviation about 1;
+                       labels int64 (n,)
         """
         import torch
 
-        chance = torch.Generator().manual_seed(seed or 0)
+        generator = torch.Generator().manual_seed(seed or 0)
         order = torch.arange(len(self))
         if seed is not None:
-            order = torch.randperm(len(self), generator=chance)
+            order = torch.randperm(len(self), generator=generator)
         for chosen in order.to(self.images.device).split(batch):
             if drop_last and len(chosen) < batch:
                 return
             images = self.images[chosen].to(device, non_blocking=True)
             labels = self.labels[chosen].to(device, non_blocking=True)
             yield (
-                self.prepared(
-                    images, chance, augment=augment, size=size, channels_last=channels_last
+                self.network_inputs(
+                    images, generator, augment=augment, size=size, channels_last=channels_last
                 ),
                 labels,
             )
 
-    def prepared(self, images, chance, *, augment, size, channels_last=False):
-        """Turn uint8 (n, C, H, W) into the floats that a network sees.
+    def network_inputs(self, images, generator, *, augment, size, channels_last=False):
+        """Return the input of a network for some images: augmented, normalised and resized.
 
-        chance  a torch.Generator; the other arguments as in `batches`
+        images     uint8 (n, C, H, W)
+        generator  a torch.Generator on the CPU, which decides crops and mirrors
+
+        The other arguments are those of `batches`.
         """
         import torch
 
         if augment:
-            images = change(images, chance)
-        # both are linear and the weights of a resize sum to 1, so the order does not matter: the
-        # cheap one first
+            images = crop_and_mirror(images, generator)
+        # Both are linear, and the weights of a resize sum to 1, so their order does not matter.
         images = resize(normalise(images, self.mean, self.std), size)
         if channels_last:
             images = images.contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""`load`: one name, one split, one ImageSet."""
+"""`load`: returns a split of a data set by its name."""
 
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,14 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def load(
     name: str, split: str = "train", *, limit: int | None = None, size: int | None = None
 ) -> Any:
-    """Return a data set as uint8 images in memory, or the course's text as bytes.
+    """Return a split of a data set: images in memory as an `ImageSet`, or text as a `TextSet`.
 
-    name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or
-             "course-text"
-    split    "train" or "test"; the "test" of tiny-imagenet is its official `val`
-    limit    take only so many images, each class in proportion; None: all
-    size     only for folder: bring every image to this many pixels a side
-    returns  ImageSet, or TextSet
-    Raises   DataError: the set is missing or damaged; it says what to do
+    name    one of `labkit.data.names()`; "folder:<path>", with a folder for each class; or
+            "course-text"
+    split   "train" or "test"; the "test" of tiny-imagenet is its official `val`
+    limit   take only so many items, of each class the same share; None: all
+    size    only for "folder:<path>": scale every image to so many pixels a side
+    Raises  DataError: the set is missing or damaged; the error says what to do
     """
     require_known(split, ("train", "test"), "split")
     if size is not None and not name.startswith("folder:"):
@@ -54,9 +53,7 @@ def load(
 
 
 def _image_set(name, split, size):
-    """Return a split as an `ImageSet`; whatever cannot be read is a DataError that names the
-    set.
-    """
+    """Return a split as an `ImageSet`. Raises DataError, with the set's name, for any failure."""
     try:
         if name.startswith("folder:"):
             return _folder_images(name, split, size)
@@ -72,7 +69,10 @@ def _image_set(name, split, size):
 
 
 def _published_images(entry, split):
-    """Return a split of a published set; what was decoded from an archive is kept beside it."""
+    """Return a split of a published set as an `ImageSet`.
+
+    Images decoded from an archive are stored beside the archive.
+    """
     folder = folder_of(entry)
     check(entry, folder)
     digest = digest_of(entry, split)
@@ -99,10 +99,10 @@ def _published_images(entry, split):
 
 
 def _folder_images(name, split, size):
-    """Return a split of a reader's own folder as an `ImageSet`.
+    """Return a split of a folder of one's own images as an `ImageSet`.
 
-    Files that give no picture are left out, and that is said on stderr. Its mean and std are
-    ImageNet's, which pretrained networks expect.
+    Files that give no picture are left out, and a message on stderr names them. `mean` and `std`
+    are those of ImageNet, which pretrained networks expect.
     """
     top = Path(name.removeprefix("folder:")).expanduser()
     level, label_of, classes, no_files = labelled(top, split)
@@ -137,9 +137,10 @@ def _folder_images(name, split, size):
 
 
 def _require_all_classes(level, label_of, classes, left_out):
-    """Refuse a folder where no picture of a class is left.
+    """Raise DataError for a folder where a class has no picture left.
 
-    label_of  {file: number of its class}
+    level     folder of the split
+    label_of  {file: label}
     left_out  {file: `NoPicture`}
     """
     usable = {label for file, label in label_of.items() if file not in left_out}
@@ -155,7 +156,10 @@ def _require_all_classes(level, label_of, classes, left_out):
 
 
 def _tell(level, classes, left_out, count):
-    """Say which files of a folder are left out, and which of its classes may be one by mistake."""
+    """Print which files of a folder are left out, and which class names nearly coincide.
+
+    count  number of images that are not left out
+    """
     if left_out:
         tell(f"{level}: {summary(left_out, count + len(left_out))}")
     for spellings in look_alike(classes):

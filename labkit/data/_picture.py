@@ -1,9 +1,10 @@
-"""One picture file, of whatever kind, as upright RGB pixels of 8 bits.
+"""Decodes one picture file of any kind into upright RGB pixels of 8 bits.
 
-What a file holds decides, not its name. Four rules, which docs/your-own-network.md repeats for a
-program of one's own: a photograph stored lying on its side is turned upright; what is transparent
-lies on white; grey of 16 (12) bits keeps its upper 8, as colours of 16 bits do; a JPEG above
-`MAX_PIXELS` is decoded at a half, a quarter or an eighth.
+The content of a file decides its kind, not its name. Four rules hold, which
+docs/your-own-network.md repeats for a program of one's own. A photograph stored lying on its side
+is turned upright. Transparent pixels are put on white. Grey of 16 (12) bits keeps its upper 8 bits,
+as colours of 16 bits do. A JPEG above `MAX_PIXELS` is decoded at a half, a quarter or an eighth of
+its size.
 """
 
 import io
@@ -13,8 +14,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"BM", b"II*\0", b"MM\0*", b"GIF8")
 MAX_PIXELS = 50_000_000
-MAX_JPEG_PIXELS = 250_000_000  # its coefficients take up to 6 bytes a pixel while it is decoded
-RULES = "3"  # another number for other pixels: what was kept decoded by other rules is decoded anew
+MAX_JPEG_PIXELS = 250_000_000  # decoding takes up to 6 bytes per pixel for the coefficients
+RULES = "3"  # a change makes every cache of decoded images outdated: change it with the pixels
 
 _ORIENTATION = 0x0112  # of EXIF
 _TURNS = (
@@ -32,10 +33,10 @@ _WHITE_IS_ZERO = 0  # a value of the tag `_PHOTOMETRIC`
 
 
 class NoPicture(Exception):
-    """A file that gives no picture.
+    """The reason why a file gives no picture.
 
-    kind    why, in a few words that fit all files of that kind
-    detail  of this file; "" where there is no more to say
+    kind    the reason in a few words that hold for many files
+    detail  what the reason says about this file; "" where there is no more to say
     """
 
     def __init__(self, kind, detail=""):
@@ -45,10 +46,10 @@ class NoPicture(Exception):
 
 
 def pixels_of(data, size):
-    """Decode the bytes of a picture file to a uint8 tensor (3, H, W).
+    """Decode the bytes of a picture file into a uint8 tensor (3, H, W).
 
-    size    pixels a side: the shorter side is scaled to it, the middle cut out; None: as large as
-            the picture is
+    size    scale the shorter side to so many pixels and cut out the middle square; None: keep the
+            size
     Raises  NoPicture
     """
     import numpy as np
@@ -67,14 +68,16 @@ def pixels_of(data, size):
 
 
 def _decoded(data, *, shrink):
-    """Return the picture as Pillow has it, as it lies in its file and in its mode; of a file with
-    several, the first.
+    """Return the Pillow image of a file's bytes, neither turned nor converted to RGB.
 
-    shrink  whether a large JPEG may be decoded smaller
+    A file with several images gives the first.
+
+    shrink  True: a large JPEG may be decoded at a smaller size
+    Raises  NoPicture for an image of more than `MAX_PIXELS`
     """
     from PIL import Image, JpegImagePlugin
 
-    # not by Image.open, which refuses large ones before they can be decoded smaller
+    # Image.open would refuse a large JPEG before it can be decoded at a smaller size
     if data.startswith(BEGINNINGS[0]):
         image = JpegImagePlugin.JpegImageFile(io.BytesIO(data))
         if shrink and MAX_PIXELS < image.width * image.height <= MAX_JPEG_PIXELS:
@@ -92,9 +95,7 @@ def _decoded(data, *, shrink):
 
 
 def _halve_until_it_fits(image):
-    """Let a JPEG be decoded at a half, a quarter or an eighth: the largest that has at most
-    `MAX_PIXELS`.
-    """
+    """Let Pillow decode a JPEG at the largest of 1/2, 1/4, 1/8 that has at most `MAX_PIXELS`."""
     for factor in (2, 4, 8):
         width = image.width // factor
         height = image.height // factor
@@ -109,8 +110,8 @@ def _in_rgb(image):
 
     tags = getattr(image, "tag_v2", {})
     upright = _upright(image)
-    # Grey of 16 bits keeps its upper 8; a mode without a known black and white is refused; white
-    # lies below the rest.
+    # Grey of 16 bits keeps its upper 8; a mode without a known black and white is refused;
+    # transparent pixels are put on white.
     if upright.mode.startswith("I;16") or (upright.mode == "I" and image.format == "PNG"):
         depth = tags.get(_BITS_PER_SAMPLE, (16,))[0]
         upright = _upper_bits(upright, depth, negative=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
@@ -127,7 +128,7 @@ def _in_rgb(image):
 
 
 def _upright(image):
-    """Return the image turned as its EXIF data says. Data that cannot be read turns nothing."""
+    """Return the image turned as its EXIF data says; unreadable EXIF data turns nothing."""
     from PIL import Image
 
     try:
@@ -140,8 +141,11 @@ def _upright(image):
 
 
 def _upper_bits(image, depth, *, negative):
-    """Return grey of `depth` bits as grey of 8; a value that the file calls transparent becomes
-    white.
+    """Return a grey image of `depth` bits as a grey image of 8 bits.
+
+    A value that the file calls transparent becomes white.
+
+    negative  True: 0 is white in the file
     """
     import numpy as np
     from PIL import Image
@@ -156,13 +160,14 @@ def _upper_bits(image, depth, *, negative):
 
 
 def _too_large(detail):
+    """Return the `NoPicture` of an image that is too large."""
     return NoPicture(
         f"too large: above {MAX_PIXELS:,} pixels, or {MAX_JPEG_PIXELS:,} in a JPEG", detail
     )
 
 
 def _reason(error, data):
-    """Return why a decoder raised: a `NoPicture`."""
+    """Return the `NoPicture` that says why a decoder raised `error` for the bytes `data`."""
     from PIL import Image
 
     # Pillow's limit for a file that is small and claims much

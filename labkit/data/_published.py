@@ -1,7 +1,7 @@
-"""The published data sets: which there are, whether they are here, and how they come here.
+"""The published data sets: their list, whether they are on this machine, and their download.
 
-`published.toml` holds the sha256 of each file. No file of a set is opened before its sha256 has
-been compared.
+`published.toml` holds the sha256 of each file. A file is opened only after its sha256 has been
+compared.
 """
 
 import hashlib
@@ -22,8 +22,9 @@ class Published:
     """A published set, as `published.toml` describes it.
 
     files  {file name: sha256}; a set with a `url` has one file, its archive
-    mean   per channel over the train split, of pixels scaled to 0..1; std likewise
-    url    of the archive; None for a set that comes with the workbook
+    mean   one number per channel: the mean over the train split, of pixels scaled to 0..1
+    std    one number per channel: the deviation of the same pixels
+    url    address of the archive; None for a set that comes with the workbook
     bytes  size of the archive
     """
 
@@ -41,14 +42,15 @@ class Published:
 
     @property
     def fix(self) -> str:
-        """Return the one command that brings a good copy."""
+        """Return the command that brings an intact copy of the set."""
         if self.url is None:
             return f"git restore data/{self.name}"
         return f"labkit data get {self.name}"
 
     def files_of(self, split: str) -> list[str]:
-        """Return the names of the files that hold a split, "train" or "test": the archive, or
-        files of its own.
+        """Return the names of the files that hold a split, "train" or "test".
+
+        A set with an archive has both splits in it.
         """
         if self.url is not None:
             return [self.archive]
@@ -56,7 +58,7 @@ class Published:
         return [name for name in self.files if name.startswith(prefix)]
 
     def require(self, name: str, path: Path) -> None:
-        """Raise DataError unless `path` is the published file `name` of the set."""
+        """Raise DataError unless `path` has the sha256 of the published file `name` of the set."""
         problem = f"The data set {self.name} is missing or damaged."
         require_published(path, self.files[name], fix=self.fix, problem=problem)
 
@@ -73,12 +75,12 @@ SETS = _read_registry()
 
 @dataclass(frozen=True, kw_only=True)
 class SetStatus:
-    """One line of `labkit data list`.
+    """The state of a published set on this machine: one line of `labkit data list`.
 
-    present     True when the set is here, and all its files have the published sha256
-    path        its folder
-    disk_bytes  of all that lies in its folder; None: nothing
-    how         the command that brings a good copy
+    present     True where all files of the set are here with the published sha256
+    path        folder of the set
+    disk_bytes  size of all files in the folder; None where there are none
+    how         command that brings an intact copy
     """
 
     name: str
@@ -89,38 +91,38 @@ class SetStatus:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that `load` knows, besides "folder:<path>" and "course-text"."""
+    """Return the names of the published sets, without "folder:<path>" and "course-text"."""
     return tuple(SETS)
 
 
 def published(name: str) -> Published:
-    """Return the set of that name. Raises LabError when there is none."""
+    """Return the published set of a name. Raises LabError where there is no such set."""
     require_known(name, (*SETS, "folder:<path>"), "data set")
     return SETS[name]
 
 
 def folder_of(entry: Published) -> Path:
-    """Return the folder of a set in the workbook."""
+    """Return the path of a published set's folder, data/NAME."""
     return root() / "data" / entry.name
 
 
 def check(entry: Published, folder: Path) -> None:
-    """Compare all files of a set with their published sha256.
+    """Raise DataError unless all files of a set have their published sha256.
 
-    Raises DataError for the first that differs.
+    The error names the first file that differs.
     """
     for name in entry.files:
         entry.require(name, folder / name)
 
 
 def digest_of(entry: Published, split: str) -> str:
-    """Return one sha256 that stands for the files that hold a split."""
+    """Return a sha256 that stands for the files that hold a split."""
     together = "".join(entry.files[name] for name in entry.files_of(split))
     return hashlib.sha256(together.encode()).hexdigest()
 
 
 def status() -> list[SetStatus]:
-    """Return a `SetStatus` for each published set; nothing is fetched."""
+    """Return a `SetStatus` for each published set; nothing is downloaded."""
     rows = []
     for entry in SETS.values():
         folder = folder_of(entry)
@@ -142,10 +144,11 @@ def status() -> list[SetStatus]:
 
 
 def fetch(name: str, *, source: str | Path | None = None) -> Path:
-    """Bring a set to this machine, and return its folder. A good copy that is there is left alone.
+    """Bring a published set to this machine, unless an intact copy is here. Returns its folder.
 
-    source  None: the publisher; or the path of an archive that you have
-    Raises  DataError: no network, or not the published archive; nothing of it is kept
+    source  None: download from the publisher; or the path of an archive that you have
+    Raises  DataError: no network, or an archive that is not the published one, of which nothing is
+            kept
     """
     entry = published(name)
     folder = folder_of(entry)
@@ -162,9 +165,9 @@ def fetch(name: str, *, source: str | Path | None = None) -> Path:
 
 
 def _download(entry, folder):
-    """Let pooch fetch the archive: a temporary file, its sha256, three tries.
+    """Let pooch download the archive of a set into `folder`, unless an intact copy is there.
 
-    A good one that is there stays.
+    pooch writes a temporary file, compares its sha256, and tries three times.
     """
     import pooch
 

@@ -1,8 +1,7 @@
-"""The published sets as tensors: torchvision reads Fashion-MNIST and CIFAR; Tiny-ImageNet is read
-from its zip.
+"""Reads the published sets as tensors.
 
-The sha256 of all files has been compared before. torchvision wants unpacked files: they lie in a
-temporary folder as long as they are read.
+torchvision reads Fashion-MNIST and CIFAR, after their files have been unpacked into a temporary
+folder. Tiny-ImageNet is read from its zip. The sha256 of all files has been compared before.
 """
 
 import tempfile
@@ -29,10 +28,10 @@ FASHION_CLASSES = (
 
 
 def fashion_mnist(split, *files):
-    """Return a split of Fashion-MNIST: uint8 (N, 1, 28, 28), int64 (N,), the names of the classes.
+    """Return a split of Fashion-MNIST: uint8 (N, 1, 28, 28), int64 (N,), names of the classes.
 
     split  "train" or "test"
-    files  the paths of its four gzipped files
+    files  paths of the set's four gzipped files
     """
     from torchvision.datasets import FashionMNIST
 
@@ -42,7 +41,7 @@ def fashion_mnist(split, *files):
 
 
 def cifar10(split, archive):
-    """Return a split of CIFAR-10: uint8 (N, 3, 32, 32), int64 (N,), the names of the classes.
+    """Return a split of CIFAR-10: uint8 (N, 3, 32, 32), int64 (N,), names of the classes.
 
     Source  Krizhevsky 2009; https://www.cs.toronto.edu/~kriz/cifar.html
     """
@@ -52,17 +51,19 @@ def cifar10(split, archive):
 
 
 def cifar100(split, archive):
-    """Return a split of CIFAR-100 as `cifar10` does, with the 100 fine classes."""
+    """Return a split of CIFAR-100 with the 100 fine classes, in the form that `cifar10` returns."""
     from torchvision.datasets import CIFAR100
 
     return _cifar(CIFAR100, "cifar100", split, archive)
 
 
 def _cifar(dataset_class, name, split, archive):
-    """Return what torchvision reads from the unpacked archive, as tensors with the channels first.
+    """Return a split of CIFAR, read by torchvision, in the form that `cifar10` returns.
 
-    Raises DataError where a file of the archive has another md5 than torchvision knows: it is not
-    opened then.
+    dataset_class  class of torchvision
+    name           name of the set in labkit
+    Raises         DataError where a file of the archive has another md5 than torchvision knows; the
+                   file is then not opened
     """
     import torch
 
@@ -85,8 +86,7 @@ def _cifar(dataset_class, name, split, archive):
 
 @contextmanager
 def _unpacked(files, subfolder="."):
-    """Yield the path of a temporary folder below which, in `subfolder`, the content of these files
-    lies.
+    """Unpack files into a temporary folder below `subfolder`, and yield the path of the folder.
 
     files  paths of archives (.tar.gz) or of single files (.gz)
     """
@@ -97,7 +97,7 @@ def _unpacked(files, subfolder="."):
 
 
 def _unpack(file, folder):
-    """Unpack a file into a folder. Raises DataError where the disk does not take its content."""
+    """Unpack a file into a folder. Raises DataError where the disk has no room."""
     from torchvision.datasets.utils import extract_archive
 
     try:
@@ -116,15 +116,15 @@ def _unpack(file, folder):
 
 
 def tiny_imagenet(split, archive):
-    """Return a split of Tiny-ImageNet: uint8 (N, 3, 64, 64), int64 (N,), the names of the classes.
+    """Return a split of Tiny-ImageNet: uint8 (N, 3, 64, 64), int64 (N,), names of the classes.
 
-    torchvision has no reader for it. The files of the zip, below tiny-imagenet-200/:
+    torchvision has no reader for this set. A class has a number such as n01443537, the wnid. These
+    files of the zip, below tiny-imagenet-200/, are read:
 
-    wnids.txt                          one class number a line, such as n01443537; its position is
-                                       the label
-    words.txt                          number, tab, names
-    train/<wnid>/<wnid>_boxes.txt      names the files in train/<wnid>/images/
-    val/val_annotations.txt            file in val/images/, tab, class number
+    wnids.txt                      a wnid per line; the position is the label
+    words.txt                      wnid, tab, names of the class
+    train/<wnid>/<wnid>_boxes.txt  names of the files in train/<wnid>/images/
+    val/val_annotations.txt        name of a file in val/images/, tab, wnid
 
     The images in test/ have no published labels: the split "test" is val/.
 
@@ -167,7 +167,7 @@ def _validation_files(top):
 
 
 def _class_names(top, wnids):
-    """Return the first name of each class; the number itself where words.txt does not have it."""
+    """Return the first name of each class; the wnid where words.txt has no name."""
     names_of = {}
     for line in _lines(top / "words.txt"):
         wnid, _, names = line.partition("\t")

@@ -1,4 +1,4 @@
-"""Small images as plain tensors, for networks that train in a fraction of a second."""
+"""Small grey images as plain tensors, for networks that train in a fraction of a second."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from labkit.errors import DataError
 
 
 def small_images(name: str, split: str = "train", count: int | None = None) -> Any:
-    """Return grey images of half the side as tensors for a linear layer.
+    """Return grey images at half their height and width, as rows of a tensor for a linear layer.
 
     name     a set of grey images: "fashion-mnist"
     split    "train" or "test"
-    count    the first so many images; None: all
-    returns  images float32 (n, height / 2 * width / 2), each pixel the mean of four, about of mean
-             0 and deviation 1; labels int64 (n,)
+    count    take the first so many images; None: all
+    returns  images float32 (n, height / 2 * width / 2): each value is the mean of four pixels,
+             normalised with the mean and deviation of the set; labels int64 (n,)
     Raises   DataError for a set of colour images
     """
     from torch.nn import functional as F

@@ -1,6 +1,4 @@
-"""The paragraphs of the course's own lessons: text that is at hand everywhere, and a set that
-decoders learn from.
-"""
+"""The text of the course's own lessons: its paragraphs, and a data set that decoders learn from."""
 
 from __future__ import annotations
 
@@ -18,20 +16,22 @@ if TYPE_CHECKING:
 
 COURSE_TEXT = "course-text"
 MIN_WORDS = 6  # shorter ones are headings and labels
-HELD_OUT = 10  # every tenth paragraph is for the test
+HELD_OUT = 10  # one paragraph in so many is in the split "test"
 
 
 class Paragraph(NamedTuple):
-    """lesson: the notebook's name; text: in one line."""
+    """A paragraph of a lesson.
+
+    lesson  name of the notebook
+    text    the paragraph in one line
+    """
 
     lesson: str
     text: str
 
 
 def paragraphs() -> list[Paragraph]:
-    """Return every paragraph of every lesson, in the order a reader meets them, without tables
-    and code.
-    """
+    """Return every paragraph of every lesson, in the order of reading, without tables and code."""
     prose = []
     for path in notebooks():
         for text in markdown_sources(path):
@@ -43,16 +43,16 @@ def paragraphs() -> list[Paragraph]:
 
 
 def _is_prose(line):
+    """Return whether a line is a paragraph, rather than a row of a table, a heading or a label."""
     return not line.startswith("|") and len(line.split()) >= MIN_WORDS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TextSet:
-    """Bytes to learn from: each text is `length` of them, and its labels are the bytes that follow
-    each.
+    """A text as bytes, to learn the next byte from; it is cut into pieces of `length` bytes.
 
     text     uint8 (n,)
-    classes  one per byte
+    classes  one class per value of a byte
     digest   sha256 of the text
     """
 
@@ -74,19 +74,21 @@ class TextSet:
 
     @property
     def images(self):
-        """Return the texts, uint8 (N, length), by the name that the inputs of every set have."""
+        """Return the pieces, uint8 (N, length), by the name that all sets have for inputs."""
         return self.text[:-1].unfold(0, self.length, self.length)
 
     def subset(self, n, **_):
-        """Return the first `n` texts."""
+        """Return a `TextSet` of the first `n` pieces."""
         require_items(self, n)
         return replace(self, text=self.text[: n * self.length + 1])
 
     def batches(self, batch, *, device=None, seed=None, **_):
-        """Yield one epoch of (tokens, labels), both int64 (batch, length).
+        """Yield the batches (tokens, labels) of one epoch, both int64 (batch, length).
 
-        seed  None: in order; a number: cut anew at a place that it decides, and shuffled; what is
-              left over is dropped
+        The label of a token is the byte that follows it.
+
+        seed  None: the pieces in order. A number: the pieces shuffled; they begin at an offset that
+              the number decides, and a last smaller batch is dropped
         """
         import torch
 
@@ -105,8 +107,9 @@ class TextSet:
 
 
 def course_text(split):
-    """Return a `TextSet` of the paragraphs, a line each: nine of ten to train on, the tenth to
-    test on.
+    """Return a split of the course's text as a `TextSet`, a paragraph per line.
+
+    One paragraph in `HELD_OUT` is in the split "test", the others are in "train".
     """
     import torch
 

@@ -1,35 +1,39 @@
-"""What happens to a batch on its way to the network: crop and mirror, resize, normalise.
+"""The transforms of a batch before the network: crop and mirror, resize, normalise.
 
-All of it works on whole batches on the device that trains; the dice are thrown on the CPU, so that
+Each works on a whole batch on the device that trains. Random numbers are drawn on the CPU, so that
 every device sees the same images for the same seed.
 """
 
 
-def change(images, chance):
-    """Crop each image at random from its black-bordered self, and mirror one in two.
+def crop_and_mirror(images, generator):
+    """Augment images: crop each at random from a copy with a black border, and mirror about half.
 
-    images   uint8 (N, C, H, W)
-    chance   a torch.Generator on the CPU
-    returns  the same shape and type
-    Source   He et al. 2015, arXiv:1512.03385, section 4.2 (a border of 4 for 32 pixels, an eighth)
+    images     uint8 (N, C, H, W)
+    generator  a torch.Generator on the CPU
+    returns    the same shape and type
+    Source     He et al. 2015, arXiv:1512.03385, section 4.2 (a border of 4 for 32 pixels, an
+               eighth)
     """
     import torch
 
     count, _, height, width = images.shape
     border = (height // 8, width // 8)
-    down = torch.randint(0, 2 * border[0] + 1, (count,), generator=chance)
-    right = torch.randint(0, 2 * border[1] + 1, (count,), generator=chance)
-    mirror = torch.rand(count, generator=chance) < 0.5
+    down = torch.randint(0, 2 * border[0] + 1, (count,), generator=generator)
+    right = torch.randint(0, 2 * border[1] + 1, (count,), generator=generator)
+    mirror = torch.rand(count, generator=generator) < 0.5
     return crop(images, down, right, mirror, border=border)
 
 
 def crop(images, down, right, mirror, *, border):
-    """Crop each image at its own place and mirror those marked, in one gather.
+    """Crop each image at an offset of its own from a copy with a black border, and mirror some.
+
+    The crop has the size of the image.
 
     images   (N, C, H, W)
-    down     int64 (N,), 0 to 2 border[0]: where the crop starts in the bordered image
-    right    int64 (N,), 0 to 2 border[1]
-    mirror   bool (N,)
+    down     int64 (N,), 0 to 2 border[0]: first row of the crop in the bordered image
+    right    int64 (N,), 0 to 2 border[1]: first column
+    mirror   bool (N,): True for images to mirror
+    border   rows added above and below, columns added left and right
     returns  (N, C, H, W)
     """
     import torch
@@ -47,9 +51,11 @@ def crop(images, down, right, mirror, *, border):
 
 
 def resize(images, size):
-    """Scale to (N, C, size, size), smoothly; None leaves them as they are.
+    """Scale images to (N, C, size, size) by bilinear interpolation.
 
-    images  uint8 or float (N, C, H, W); the result is float32 when they are scaled
+    images   uint8 or float (N, C, H, W)
+    size     pixels a side; None: return the images as they are
+    returns  float32 where the images were scaled, else the same tensor
     """
     from torch.nn.functional import interpolate
 
@@ -63,7 +69,8 @@ def normalise(images, mean, std):
     """Return (images / 255 - mean) / std per channel, as float32.
 
     images  uint8 or float (N, C, H, W), 0 to 255
-    mean    C numbers, of pixels scaled to 0..1; std likewise
+    mean    C numbers, of pixels scaled to 0..1
+    std     C numbers, of pixels scaled to 0..1
     """
     import torch
 

@@ -1,4 +1,7 @@
-"""The only module that knows the words cuda and cpu: pick a device, wait for it, ask what it is."""
+"""Devices: the only module that knows the words cuda and cpu.
+
+It picks a device, waits for its work, and says what the device is and can do.
+"""
 
 import logging
 import warnings
@@ -26,14 +29,18 @@ if TYPE_CHECKING:
 
 
 def kinds():
-    """Return the kinds of device usable here, best first, such as ("cuda", "cpu")."""
+    """Return the kinds of device usable here, best first: ("cuda", "cpu") or ("cpu",)."""
     import torch
 
     return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
 
 
 def pick(prefer: str | None = None) -> "torch.device":
-    """Return the device to run on, a `torch.device`: `prefer`, or the best there is."""
+    """Return the device to run on.
+
+    prefer  name of a device, such as "cuda:1"; None: the best one here
+    Raises  Unavailable where `prefer` is not usable here
+    """
     import torch
 
     name = prefer or kinds()[0]
@@ -57,15 +64,14 @@ def _is_cuda(device):
 
 
 def synchronize(device: "torch.device") -> None:
-    """Wait until the device has done everything asked of it; on a CPU there is nothing to wait
-    for.
-    """
+    """Wait until the device has finished all its work; on a CPU return at once."""
     waiter(device)()
 
 
 def waiter(device):
-    """Return `synchronize` for one device as a function without arguments, cheap enough to stand
-    inside a stopwatch.
+    """Return a function without arguments that waits for this device, as `synchronize` does.
+
+    The function is quick enough to be called while a clock runs.
     """
     import torch
 
@@ -75,18 +81,19 @@ def waiter(device):
 
 
 def supports_events(device: "torch.device") -> bool:
-    """Return True when the device keeps its own clock (CUDA events)."""
+    """Return whether the device has a clock of its own (CUDA events)."""
     return _is_cuda(device)
 
 
 def runs_triton() -> bool:
-    """Return True when there is a GPU that Triton compiles kernels for."""
+    """Return whether there is a GPU that Triton compiles kernels for."""
     return "cuda" in kinds()
 
 
 def collectives(rank: int, size: int) -> str:
-    """Return the backend of torch.distributed for process `rank` of `size`: with NCCL if each
-    can have its own GPU.
+    """Return the backend of torch.distributed for process `rank` of `size` processes.
+
+    The backend is NCCL where each process can have its own GPU, which is then selected; else gloo.
     """
     import torch
 
@@ -97,8 +104,9 @@ def collectives(rank: int, size: int) -> str:
 
 
 def selected(tensor):
-    """Return a context in which kernels start where this tensor lies, on a machine with several
-    GPUs.
+    """Return a context in which kernels start on the GPU that holds this tensor.
+
+    The context matters on a machine with several GPUs.
     """
     import torch
 
@@ -106,7 +114,7 @@ def selected(tensor):
 
 
 def reset_peak_memory(device):
-    """Start a new peak-memory window on a GPU; nothing to do elsewhere."""
+    """Set a GPU's record of its peak memory back to the present; on a CPU do nothing."""
     import torch
 
     if _is_cuda(device):
@@ -114,8 +122,9 @@ def reset_peak_memory(device):
 
 
 def peak_memory_bytes(device):
-    """Return the most bytes that the GPU's allocator held since the last reset; None where there
-    is no such counter.
+    """Return the most bytes that torch's allocator held on a GPU since `reset_peak_memory`.
+
+    None on a CPU, where torch has no such counter.
     """
     import torch
 
@@ -123,9 +132,7 @@ def peak_memory_bytes(device):
 
 
 def event_maker(device):
-    """Return a maker of timing marks on the device's own clock (CUDA events), or None where
-    there is no such clock.
-    """
+    """Return a function that makes a CUDA event; None for a device without its own clock."""
     import torch
 
     if not _is_cuda(device):
@@ -134,7 +141,7 @@ def event_maker(device):
 
 
 def uuid(device):
-    """Return the driver's name for this GPU, or None for any other device."""
+    """Return the identifier that the driver gives to this GPU; None for a CPU."""
     import torch
 
     return str(torch.cuda.get_device_properties(device).uuid) if _is_cuda(device) else None
@@ -143,9 +150,9 @@ def uuid(device):
 def cache_bytes(device: "torch.device") -> int:
     """Return the bytes of the device's last-level cache; 32 MiB where they are not known.
 
-    A CPU's is counted up to 128 MiB, what the largest desktop chips have. A virtual machine names
-    the cache of its whole socket (480 MiB, say), and its cores get a part: there copying slows down
-    beyond 32 MiB and at no larger size.
+    A CPU's cache counts up to 128 MiB, as much as the largest desktop chips have. A virtual machine
+    reports the cache of its whole socket (480 MiB, say), while its cores get a part: copying there
+    slows down beyond 32 MiB and at no larger size.
     """
     import torch
 
@@ -155,7 +162,7 @@ def cache_bytes(device: "torch.device") -> int:
 
 
 def free_bytes(device):
-    """Return the bytes of memory that could be used now."""
+    """Return the bytes of the device's memory that are free now."""
     import psutil
     import torch
 
@@ -166,7 +173,7 @@ def free_bytes(device):
 
 
 def is_out_of_memory(error):
-    """Return True when an error of torch means that the memory of a device did not suffice."""
+    """Return whether an error of torch means that the memory of a device did not suffice."""
     import torch
 
     return isinstance(
@@ -175,7 +182,7 @@ def is_out_of_memory(error):
 
 
 def rng_state(device):
-    """Return the state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
+    """Return the state of torch's random numbers: {"cpu": tensor}, on a GPU "cuda" as well."""
     import torch
 
     state = {"cpu": torch.get_rng_state()}
@@ -185,7 +192,7 @@ def rng_state(device):
 
 
 def set_rng_state(device, state):
-    """Go on with the random numbers of an earlier `rng_state`."""
+    """Set the state of torch's random numbers to one that `rng_state` returned."""
     import torch
 
     torch.set_rng_state(state["cpu"])
@@ -194,20 +201,21 @@ def set_rng_state(device, state):
 
 
 def require_compiler(device: "torch.device") -> None:
-    """Raise Unavailable where torch.compile cannot build kernels for this device."""
+    """Raise Unavailable where torch.compile cannot build kernels for this device.
+
+    Two warnings of torch that say nothing new are silenced.
+    """
     from labkit.device import packages
 
     if not _is_cuda(device):
         packages.require_cpp()
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)
-    # not enabled on purpose: fp32 means fp32 here
+    # TF32 is left off on purpose: fp32 means fp32 here
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
 
 
 def _is_news_on_a_cpu(record):
-    """Return False for torch's warning, at the first compilation, that a CUDA toolkit is here
-    but no GPU is in use.
-    """
+    """Return False for torch's warning that a CUDA toolkit is installed but no GPU is in use."""
     return "No CUDA runtime is found" not in record.getMessage()
 
 
@@ -220,25 +228,29 @@ def threads() -> int:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Let torch's CPU operators use so many threads within the context."""
+    """Let torch's CPU operators use `count` threads within the context."""
     import torch
 
-    before = torch.get_num_threads()
-    if count != before:  # setting it costs more than a small network takes
+    earlier_count = torch.get_num_threads()
+    if count != earlier_count:  # setting it costs more than a small network takes
         torch.set_num_threads(count)
     try:
         yield
     finally:
-        if count != before:
-            torch.set_num_threads(before)
+        if count != earlier_count:
+            torch.set_num_threads(earlier_count)
 
 
 def pool(workers: int, name: str = "") -> ThreadPoolExecutor:
-    """Return a pool of threads in which torch uses as many threads as the caller told it to.
+    """Return a pool of threads in which torch uses as many threads as in the caller.
 
-    OpenMP keeps this number for each thread, and begins with all cores. In a new thread torch sets
-    it at its first question for it; a convolution or a product does not ask, and one that comes
-    first would run on all cores.
+    workers  number of threads in the pool
+    name     beginning of the threads' names
+
+    OpenMP stores its number of threads separately for each thread, and starts with all cores. In a
+    new thread torch corrects this number at the first question for it. Convolutions and matrix
+    products do not ask: as the first operator of a thread, they would run on all cores. Therefore
+    each thread of the pool asks when it starts.
     """
     import torch
 
@@ -246,7 +258,7 @@ def pool(workers: int, name: str = "") -> ThreadPoolExecutor:
 
 
 def compute_capability():
-    """Return the generation of the first NVIDIA GPU, such as "8.9", or None when there is none."""
+    """Return the generation of the first NVIDIA GPU, such as "8.9"; None without a GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -256,15 +268,14 @@ def compute_capability():
 
 
 def adds_int8() -> bool:
-    """Return True when this CPU adds products of 8-bit integers without overflow (VNNI, and its
-    like on ARM).
-    """
+    """Return whether this CPU adds products of 8-bit integers without overflow (as VNNI does)."""
     return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 
 def multiplies_bf16(device: "torch.device | str") -> bool:
-    """Return True when the device has instructions for products of bf16 numbers; without them
-    torch imitates them.
+    """Return whether the device has instructions for products of bf16 numbers.
+
+    Without them torch emulates such products, which is slow.
     """
     import torch
 

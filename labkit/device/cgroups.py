@@ -1,8 +1,8 @@
-"""The quota of computing time that a container or a batch system gives to this process: Linux
-control groups.
+"""Reads the quota of computing time that a container or a batch system gives to this process.
 
-A quota of 200 ms in each period of 100 ms is one of two cores. Who has used it up stands still
-until the next period.
+On Linux such quotas are set by control groups. A quota of 200 ms in each period of 100 ms is one of
+two cores. A group that has used up its quota is stopped until the next period.
+
 Source  kernel.org, "Control Group v2", cpu.max and cpu.stat; "CFS Bandwidth Control" for version 1
 """
 
@@ -11,15 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-MOUNTS = ("cpu", "cpu,cpuacct")  # folders of version 1; version 2 has none
+MOUNTS = ("cpu", "cpu,cpuacct")  # folders of control groups version 1; version 2 has none
 
 
 class Quota(NamedTuple):
     """The smallest quota that holds for this process.
 
-    cores    how many cores' time there is, such as 0.5
-    periods  in how many periods the group has computed until now
-    stopped  in how many of them it had used its time up
+    cores    quota in cores: 0.5 is half of the time of one core
+    periods  number of periods in which the group has computed until now
+    stopped  number of these periods in which the group used up its quota
     """
 
     cores: float
@@ -30,10 +30,10 @@ class Quota(NamedTuple):
 def quota(
     cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> Quota | None:
-    """Return the quota of this process; None where there is none, or no control groups.
+    """Return the quota of this process; None where it has none or the system has no control groups.
 
-    cgroups     where they are mounted
-    membership  the file that says in which groups this process is
+    cgroups     folder where the control groups are mounted
+    membership  file that names the groups of this process
     """
     quotas = []
     for group in _groups(cgroups, membership):
@@ -48,8 +48,9 @@ def quota(
 
 
 def _groups(cgroups, membership) -> Iterator[Path]:
-    """Yield the folders of the groups that this process is in, each with those above it: their
-    quotas hold, too.
+    """Yield the folders of this process's control groups and of the groups above them.
+
+    The quotas of the groups above hold for this process, too.
     """
     with suppress(OSError):
         for line in membership.read_text().splitlines():
@@ -67,7 +68,7 @@ def _groups(cgroups, membership) -> Iterator[Path]:
 
 
 def _cores(group):
-    """Return the quota of one group in cores; None where it has none."""
+    """Return the quota of one group in cores; None where the group has none."""
     with suppress(FileNotFoundError):  # version 2
         most, period = (group / "cpu.max").read_text().split()
         return None if most == "max" else int(most) / int(period)

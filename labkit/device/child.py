@@ -1,17 +1,17 @@
-"""Call a function in a process of its own, so that a crash, an endless loop or a full memory stays
-there.
+"""Calls a function in a new process, so that a crash or an endless loop does not hurt the caller.
 
     run_in_child(partial(examine, path), seconds=60)
 
-Two processes are started (`labkit.device.keeper`). The worker calls the function. Its parent, the
-keeper, runs nothing of it: when the worker ends, however that happens, the keeper ends all that was
-started: children, on Linux also those that left their parent, and the files in `own_folder()`. Both
-end when the caller ends, even by SIGKILL.
+Two processes are started (`labkit.device.keeper`). The worker calls the function. The keeper, which
+is the worker's parent, runs none of the function's code. When the worker ends, for whatever reason,
+the keeper ends all processes that the worker has started (on Linux also those that left their
+parent) and removes the files in `own_folder()`. Keeper and worker end when the caller ends, even by
+SIGKILL.
 
-Limits  the process has the rights of the caller, and its result is unpickled: code that wants to do
-        harm can, such as leave a process behind, by killing the keeper and emptying an environment.
-        Against that a container helps
-Cost    a new Python and what the function imports: half a second for ONNX Runtime, some seconds
+Limits  the process has the rights of the caller, and its result is unpickled, so code that wants to
+        do harm can. It could leave a process behind, for example, by killing the keeper and
+        emptying its own environment. Against that a container helps
+Cost    a new Python and the imports of the function: half a second for ONNX Runtime, some seconds
         with torch
 """
 
@@ -31,10 +31,10 @@ import psutil
 
 from labkit.errors import LabError
 
-PATIENCE = 3  # times as long as it may compute, a process may take on a busy machine
+PATIENCE = 3  # wall-clock time per allowed CPU time, because the machine may be busy
 POLL_S = 0.1
-END_LIMIT_S = 20  # for killing what a process has started
-MARK = "LABKIT_CHILD_FOLDER"  # in the environment of the processes of a call
+END_LIMIT_S = 20  # for killing the processes that a process has started
+MARK = "LABKIT_CHILD_FOLDER"  # variable in the environment of all processes of a call
 # files in the folder of a call
 CALL = "call.pickle"
 RESULT = "result.pickle"
@@ -44,9 +44,10 @@ folder_of_this_child: Path | None = None  # `labkit.device.keeper` sets it in th
 
 
 class ChildEnded(LabError):
-    """The process ended before its function returned; `found` says how.
+    """The process of a call ended before its function returned; `found` says how.
 
-    returncode  the exit status, below 0 where a signal ended it; None at a time limit or a stop
+    returncode  exit status; below 0: minus the number of the signal that ended the process; None
+                where the process was ended at a time limit or by `stopped`
     """
 
     returncode: int | None = None
@@ -60,17 +61,18 @@ def run_in_child(
     by_the_clock: bool = False,
     stopped: Callable[[], bool] | None = None,
 ) -> Any:
-    """Call a function in a new process and return what it returned.
+    """Call a function in a new process and return its result.
 
-    function      takes no arguments, and pickle knows it: a function of a module, perhaps in a
+    function      a function without arguments that pickle can store: one of a module, perhaps in a
                   `functools.partial`
-    seconds       limit of CPU time, summed over all threads. By the wall clock the process may take
+    seconds       limit of CPU time, summed over all threads; by the wall clock the process may take
                   `PATIENCE` times as long
-    memory        bytes that the process may write to (Linux; what a GPU's driver only reserves does
-                  not count); None: no limit
-    by_the_clock  limit the wall-clock time to `seconds` and set no limit of CPU time: for a
-                  function that starts processes, because each would inherit that limit
-    stopped       asked several times a second; once it returns True, the process is ended
+    memory        bytes that the process may write to (on Linux; memory that a GPU's driver only
+                  reserves does not count); None: no limit
+    by_the_clock  True: limit the wall-clock time to `seconds`, and set no limit of CPU time. For a
+                  function that starts processes, because each would inherit the limit of CPU time
+    stopped       function that is called several times a second; once it returns True, the process
+                  is ended
     Raises        the function's own LabError; another exception as a LabError with its type and
                   text; `ChildEnded` when the process crashed, was stopped, or exceeded a limit
     """
@@ -101,8 +103,9 @@ def run_in_child(
 
 
 def own_folder() -> Path:
-    """Return the folder of this process, which `run_in_child` started: it is removed when the
-    process has ended.
+    """Return the temporary folder of this process; it is removed when the process has ended.
+
+    Raises  LabError in a process that `run_in_child` did not start
     """
     if folder_of_this_child is None:
         raise LabError(
@@ -112,11 +115,10 @@ def own_folder() -> Path:
 
 
 def end_descendants(process: psutil.Process) -> None:
-    """Kill all processes that a process has started, and those that these have started, until
-    nothing is left.
+    """Kill all processes that a process has started, their children, and so on.
 
-    A process of which a child was killed may start another one meanwhile, therefore the loop; it
-    takes at most `END_LIMIT_S`.
+    A process may start another one while its children are killed. Therefore the search is repeated
+    until nothing is left, for at most `END_LIMIT_S`.
     """
     _end_until_none_is_left(
         lambda: [child for child in process.children(recursive=True) if _is_alive(child)]
@@ -124,8 +126,9 @@ def end_descendants(process: psutil.Process) -> None:
 
 
 def _end_until_none_is_left(processes):
-    """Kill the processes that a function returns until it returns none, for at most
-    `END_LIMIT_S`.
+    """Kill the processes that `processes()` returns, again and again until it returns none.
+
+    The loop ends after at most `END_LIMIT_S`.
     """
     deadline = time.monotonic() + END_LIMIT_S
     while time.monotonic() < deadline:
@@ -139,9 +142,7 @@ def _end_until_none_is_left(processes):
 
 
 def _is_alive(process):
-    """Return whether a process runs; one that has ended and waits to be asked for its status
-    does not.
-    """
+    """Return whether a process still runs; a zombie, which has ended, does not."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -149,8 +150,12 @@ def _is_alive(process):
 
 
 def _start(folder, computing_seconds, memory):
-    """Start the process of a call that lies in a folder, with the module search path of this
-    one.
+    """Start the keeper for the call that is stored in a folder. Returns the process, a `Popen`.
+
+    The new Python gets the module search path of this one.
+
+    computing_seconds  limit of CPU time; 0: none
+    memory             limit in bytes; 0: none
     """
     search_path = [folder_name for folder_name in sys.path if folder_name]
     code = (
@@ -170,8 +175,9 @@ def _start(folder, computing_seconds, memory):
 
 
 def _wait(process, clock_seconds, stopped):
-    """Wait until the process has ended; ChildEnded at its limit on the clock, or when it is to
-    be stopped.
+    """Wait until the process has ended.
+
+    Raises  ChildEnded when `clock_seconds` are over, or when `stopped()` returns True
     """
     deadline = time.monotonic() + clock_seconds
     while True:
@@ -193,7 +199,7 @@ def _wait(process, clock_seconds, stopped):
 
 
 def _end(process, folder):
-    """End the keeper, the worker, and all that they have started."""
+    """End the keeper, the worker, and all processes that they have started."""
     if process.poll() is None:
         # The descendants first: with the keeper gone, those that it adopted could no longer be
         # found.
@@ -213,8 +219,9 @@ def _end_marked(folder):
 
 
 def _is_marked(process, folder):
-    """Return whether a process runs and its environment names this folder; that of others cannot
-    be read.
+    """Return whether a process runs and its environment names the folder of a call.
+
+    The environment of another user's process cannot be read: such a process does not count.
     """
     try:
         return process.environ().get(MARK) == str(folder) and _is_alive(process)
@@ -223,7 +230,7 @@ def _is_marked(process, folder):
 
 
 def _end_in_words(returncode, log):
-    """Say how a process ended: by a signal, or with a status and the last line of its log."""
+    """Return how a process ended: by a signal, or with a status and the last line of its log."""
     if returncode < 0:
         number = -returncode
         return f"ended by the system: {signal.strsignal(number)} (signal {number})"

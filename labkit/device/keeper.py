@@ -1,7 +1,8 @@
-"""The two processes of a call by `labkit.device.child.run_in_child`: a worker, and its keeper.
+"""The two processes of a call by `labkit.device.child.run_in_child`: the worker and its keeper.
 
-The keeper is started first and forks the worker, which calls the function. The keeper waits, ends
-all that the worker has left, and ends as it ended.
+The keeper is started first. It forks the worker, which calls the function, and waits for the
+worker. Then the keeper ends all processes that the worker has left behind, and exits with the
+worker's status.
 """
 
 import contextlib
@@ -27,8 +28,11 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """Be the keeper; the worker, its child, calls the function that lies in the folder and puts
-    its result there.
+    """Run as the keeper, and fork the worker.
+
+    Command line: folder of the call, limit of CPU seconds, limit of memory in bytes, process id of
+    the caller. The worker calls the function that is stored in the folder, and stores the result
+    there.
     """
     folder = Path(sys.argv[1])
     computing_seconds, memory, parent_id = map(int, sys.argv[2:])
@@ -46,21 +50,24 @@ def main() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper_id:
         os._exit(1)
-    # At the lower of two limits of computing the system says why it ends the process, at the upper
-    # one it does not.
+    # At the lower limit of CPU time the signal, SIGXCPU, says why the process ends; SIGKILL, at the
+    # upper limit, does not.
     _limit(resource.RLIMIT_CPU, computing_seconds, computing_seconds + 5)
     _limit(resource.RLIMIT_DATA, memory, memory)
     _work(folder)
 
 
 def _prctl(option, value):
-    """Set an option of this process, where the system is Linux."""
+    """Set an option of this process by prctl(2); elsewhere than on Linux do nothing."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _keep(worker_id, parent_id, folder):
-    """Wait for the worker, end all that it has left, and end as it ended; never returns."""
+    """Wait for the worker, end all processes that it left behind, and exit with its status.
+
+    Never returns. If a signal ended the worker, the keeper ends by the same signal.
+    """
     threading.Thread(target=_end_with_parent, args=(parent_id, folder), daemon=True).start()
     _, status = os.waitpid(worker_id, 0)
     end_descendants(psutil.Process())
@@ -77,7 +84,7 @@ def _keep(worker_id, parent_id, folder):
 
 
 def _work(folder):
-    """Call the function that lies in a folder, and put its result beside it; never returns."""
+    """Call the function that is stored in a folder, and store its result there. Never returns."""
     child.folder_of_this_child = folder
     process_id = os.getpid()
     try:
@@ -96,9 +103,7 @@ def _work(folder):
 
 
 def _end_with_parent(parent_id, folder):
-    """End this process, the keeper, with all that was started and the folder, when its parent
-    has ended.
-    """
+    """Wait until the caller has ended; then end all processes, remove the folder, and exit."""
     while os.getppid() == parent_id:
         time.sleep(POLL_S)
     end_descendants(psutil.Process())
@@ -107,16 +112,14 @@ def _end_with_parent(parent_id, folder):
 
 
 def _limit(kind, soft, hard):
-    """Set a limit of this process; 0 sets none. A lower limit that is there already stays."""
+    """Set a limit of this process; do nothing for 0, and where the system refuses the limit."""
     if soft:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (soft, hard))
 
 
 def _outcome(folder):
-    """Call the function that lies in a folder; returns (whether it failed, its result or its
-    error), pickled.
-    """
+    """Call the function that is stored in a folder; pickle (failed, result or error)."""
     try:
         function = pickle.loads((folder / CALL).read_bytes())
         return pickle.dumps((False, function()))

@@ -1,6 +1,4 @@
-"""The machine that numbers are measured on, the words of its CPU about itself, and the commit of
-the workbook.
-"""
+"""Describes the machine that numbers are measured on, and the git commit of the workbook."""
 
 import functools
 import json
@@ -23,7 +21,7 @@ ISA_FLAGS = (
     *("asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
-# others add two products in 16 bits
+# CPUs without them add two products in 16 bits, which may overflow
 INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 
 SOCKET_NAME_LIMIT = 103  # bytes, on macOS; 107 on Linux
@@ -31,7 +29,12 @@ SOCKET_NAME_LIMIT = 103  # bytes, on macOS; 107 on Linux
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine that numbers were measured on; `machine_key` is a digest of the other fields."""
+    """The machine that numbers were measured on, a row of the ledger.
+
+    machine_key    digest of the other fields
+    logical_cores  number of cores that this process may keep busy
+    cpu_isa        instruction sets that matter for speed, with spaces between them
+    """
 
     TABLE: ClassVar = "machines"
     KEY: ClassVar = ("machine_key",)
@@ -51,15 +54,17 @@ class Machine:
 
     @property
     def title(self):
-        """Return a name for people; machines of one kind share it, whatever is installed on
-        them.
+        """Return a name for people: GPU or CPU, and the number of cores.
+
+        Machines of one kind have the same title, whatever is installed on them.
         """
         return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
 
     @property
     def kind(self):
-        """Return what machines have in common whose results may be compared, whatever is
-        installed on them.
+        """Return what identifies a kind of machine; results of one kind may be compared.
+
+        What is installed on the machine does not count.
         """
         return self.title, self.cpu_isa
 
@@ -71,17 +76,13 @@ def cpu_isa():
 
 
 def cpu_name():
-    """Return the name that the CPU gives itself, such as "AMD EPYC"; its architecture where it
-    has no name.
-    """
+    """Return the name that the CPU gives itself, such as "AMD EPYC", or else its architecture."""
     return _cpuinfo().get("model name") or platform.machine()
 
 
 @functools.cache
 def _cpuinfo():
-    """Return the first processor's lines of /proc/cpuinfo as a dict; empty where there is no
-    such file.
-    """
+    """Return {field: value} of the first processor in /proc/cpuinfo; {} without such a file."""
     text = ""
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
@@ -93,7 +94,7 @@ def _cpuinfo():
 
 
 def last_level_cache_bytes():
-    """Return the bytes of the first core's largest cache (Linux), else None."""
+    """Return the bytes of the first core's largest cache; None where Linux does not say."""
     sizes = [
         path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     ]
@@ -102,7 +103,7 @@ def last_level_cache_bytes():
 
 @functools.cache
 def describe() -> Machine:
-    """Return this machine as a ledger row."""
+    """Return the `Machine` that this process runs on."""
     import psutil
     import torch
 
@@ -122,10 +123,10 @@ def describe() -> Machine:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy; a container or a batch system may allow
-    fewer than there are.
+    """Return how many cores this process may keep busy.
 
-    A quota of computing time counts, rounded up: with one of 1.5 cores, two threads have work.
+    A container or a batch system may allow fewer cores than the machine has. A quota of computing
+    time counts, rounded up: with a quota of 1.5 cores, two threads have work.
     """
     allowed = quota()
     if allowed is None:
@@ -134,19 +135,19 @@ def usable_cores() -> int:
 
 
 def allowed_cores() -> int:
-    """Return on how many cores this process may run, whatever share of their time it has."""
+    """Return how many cores this process may run on, whatever share of their time it may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def fits_socket(path: Path) -> bool:
-    """Return whether a socket may lie at this path: systems limit the length of its name."""
+    """Return whether a path is short enough for a Unix socket: systems limit its length."""
     return len(os.fsencode(path)) <= SOCKET_NAME_LIMIT
 
 
 def _gpu_facts():
-    """Return name, memory and driver of the first GPU; {} where there is none."""
+    """Return {field of `Machine`: value} of the first GPU; {} without a GPU."""
     import pynvml
     import torch
 
@@ -162,9 +163,7 @@ def _gpu_facts():
 
 @functools.cache
 def commit():
-    """Return the workbook's git commit, with `-dirty` when files differ from it; None outside a
-    checkout.
-    """
+    """Return the git commit of the workbook, with "-dirty" if files differ; None without git."""
     command = [
         "git",
         "-C",

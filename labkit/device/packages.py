@@ -1,6 +1,4 @@
-"""Packages and compilers of the Python that runs: whether they are here and work, and how to
-install them.
-"""
+"""Checks whether packages and compilers are here and work, and says how to install them."""
 
 import importlib
 import os
@@ -23,13 +21,13 @@ ON_A_GPU = (
 
 @dataclass(frozen=True)
 class Check:
-    """A package or a compiler that a lesson may need.
+    """The result of checking a package or a compiler that a lesson may need.
 
-    name    of the package
-    ok      whether it is here
-    detail  its version, or why it is missing
-    needed  whether the course cannot run without it
-    fix     the next step, where there is one
+    name    name of the package
+    ok      True where it is installed and loads
+    detail  its version, or why it is not usable
+    needed  True where the course cannot run without it
+    fix     what the reader should do next, or None
     """
 
     name: str
@@ -40,8 +38,9 @@ class Check:
 
 
 def install(*words):
-    """Return the command that installs into the Python that runs: of a virtual environment, of
-    conda or of the system.
+    """Return the command that installs packages into the Python that runs.
+
+    The Python may belong to a virtual environment, to conda or to the system.
 
     words  arguments of `pip install`, such as the name of a package
     """
@@ -53,13 +52,15 @@ def install(*words):
 
 
 def check(name, *, module=None, without=None, needed=False, fix=None):
-    """Check that a package is installed and really imports: many need other libraries. Returns a
-    `Check`.
+    """Check that a package is installed and can be imported. Returns a `Check`.
 
-    module   to import; None: the module of the same name; "": none, where importing takes many
-             seconds
-    without  what the lessons do where it is missing
-    fix      the next step; None: the command that installs it
+    Many packages are installed but do not load, because they need other libraries.
+
+    module   module to import; None: the module named like the package; "": import nothing, because
+             the import takes many seconds
+    without  what the lessons do without the package, in words
+    needed   True where the course cannot run without it
+    fix      what the reader should do next; None: the command that installs the package
     """
     installed_version = _version(name)
     if installed_version is None:
@@ -83,7 +84,7 @@ def _version(name):
 
 
 def _import_problem(module):
-    """Return why a module of an installed package does not load, or None."""
+    """Return why a module of an installed package does not load, or None where it loads."""
     try:
         importlib.import_module(module)
         return None
@@ -93,10 +94,11 @@ def _import_problem(module):
 
 
 def imported(module, *, problem=None, fix=None):
-    """Return a module; Unavailable where it is not here.
+    """Import a module and return it.
 
-    problem  a sentence that says what cannot be done without it
-    fix      the next step; None: the command that installs it
+    problem  a sentence that says what cannot be done without the module; None: that it is not here
+    fix      what the reader should do next; None: the command that installs the module
+    Raises   Unavailable where the module cannot be imported
     """
     try:
         return importlib.import_module(module)
@@ -110,8 +112,10 @@ def imported(module, *, problem=None, fix=None):
 
 
 def require_cpp():
-    """Raise Unavailable where torch.compile cannot call a C++ compiler, or not in the folders
-    that it would use.
+    """Raise Unavailable where torch.compile cannot build kernels for the CPU.
+
+    It needs a C++ compiler, folders without white space in their names, and a cache whose file
+    system lets programs run.
     """
     if not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
@@ -147,8 +151,9 @@ def require_cpp():
 
 
 def _forbids_programs(folder):
-    """Return whether the file system of a folder, which may be made later, is mounted with
-    noexec.
+    """Return whether the file system of a folder is mounted with noexec.
+
+    The folder may not exist yet: the nearest folder above it counts.
     """
     while not folder.exists():
         folder = folder.parent

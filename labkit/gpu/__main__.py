@@ -1,4 +1,4 @@
-"""`python -m labkit.gpu`: the options of `labkit gpu`, with the standard library alone."""
+"""`python -m labkit.gpu`: the command `labkit gpu` with the standard library alone."""
 
 import argparse
 import sys
@@ -9,8 +9,11 @@ from labkit.gpu import ITEMS, MINUTES, measure
 
 
 def main(words=None):
-    """Measure, and say where the record is; an error that the reader can act on is said in
-    words.
+    """Measure the items that the options name; return the exit code.
+
+    An error that the reader can act on is printed without a traceback.
+
+    words  the command line without the program's name; None: that of this process
     """
     options = parser().parse_args(words)
     if options.list:
@@ -39,7 +42,7 @@ def main(words=None):
 
 
 def parser():
-    """Return the parser of the options."""
+    """Return the parser of the command line."""
     options = argparse.ArgumentParser(
         prog="python -m labkit.gpu", description="Measure this machine's GPU."
     )

@@ -1,4 +1,4 @@
-"""An arm, which is a line of a table; and how two arms are compared."""
+"""An arm, which is one line of a table of measurements, and the comparison of two arms."""
 
 import math
 from collections.abc import Callable
@@ -14,15 +14,15 @@ MAX_COMPARED = 2**20  # numbers of an output that are compared
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to do one thing: a line of a table.
+    """One of the variants that an experiment compares: a line of a table.
 
-    variant     what is different, in the words of the published table
-    batch       items of a call
+    variant     the variant, in the words of the published table
+    batch       number of items in a call
     image_size  pixels a side; None where there are no images
-    precision   "fp32" as torch does it by default (on a GPU convolutions in TF32, products not),
-                "fp16", "amp-fp16"
-    compiled    by torch.compile
-    network     its name; None where there is none
+    precision   "fp32" as torch computes by default (on a GPU convolutions in TF32, products not),
+                "fp16", "amp-fp16", ...
+    compiled    True where torch.compile compiled the function
+    network     name of the network; None where there is none
     """
 
     experiment: str
@@ -35,17 +35,21 @@ class Arm:
 
     @property
     def label(self):
-        """Return its name for people, and in ratios."""
+        """Return the name of the arm for people and for rows of ratios."""
         return label(self.variant, self.compiled)
 
 
 @dataclass
 class Ready:
-    """An arm that was called: its function, how many of its calls make a sample, and its first
-    output in part.
+    """The function of an arm that was called until it was warm, ready to be timed.
 
-    inner  how many times a call does the work: the 16 of a CUDA graph, say
-    facts  further fields of its rows
+    run         function without arguments; a call does the arm's work `inner` times
+    inner       how many times a call does the work, such as 16 in a CUDA graph
+    calls       number of calls that make one sample
+    output      first numbers of the function's output, float32 on the CPU, to compare arms; None
+                where the output is no tensor
+    peak_bytes  most bytes of GPU memory that the arm took; None on a CPU
+    facts       further fields of the arm's rows
     """
 
     run: Callable
@@ -57,29 +61,30 @@ class Ready:
 
 
 def described(arm):
-    """Return an arm in one line, different for each arm of an item."""
+    """Return an arm in one line, which is different for each arm of an item."""
     side = f", {arm.image_size} px" if arm.image_size else ""
     return f"{arm.label}, {arm.precision}{side}, batch {arm.batch}"
 
 
 def median_ms(prepared_arm, times):
-    """Return the median of an arm's times, of its work done once."""
+    """Return the median time in which an arm does its work once, in ms.
+
+    times  milliseconds per call
+    """
     return float(interval(times).median) / prepared_arm.inner
 
 
 def baseline_label(baseline, arm):
-    """Return the label of an arm's baseline, with its precision where that differs from the
-    arm's.
-    """
+    """Return the label of an arm's baseline, with its precision where the two precisions differ."""
     same = replace(baseline, precision=arm.precision) == baseline
     return baseline.label if same else f"{baseline.label}, {baseline.precision}"
 
 
 def difference(expected, output):
-    """Return the largest difference of two outputs, relative to the largest number of the first.
+    """Return the largest difference of two outputs, relative to the largest value of `expected`.
 
-    Where the first holds only zeros, the difference itself. None where an output is None, where the
-    shapes differ, and where the difference is not finite.
+    Where `expected` holds only zeros, the difference itself is returned. The result is None where
+    an output is None, where the shapes differ, and where the difference is not finite.
     """
     if expected is None or output is None or expected.shape != output.shape:
         return None

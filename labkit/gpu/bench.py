@@ -1,6 +1,4 @@
-"""The bench that an item measures on: rows in the journal, and one procedure for all tables of
-times.
-"""
+"""Measures the arms of an item, by one procedure for all tables of times."""
 
 import gc
 import itertools
@@ -28,13 +26,17 @@ from labkit.gpu.timing import NULL_ARM, Stopwatch, interval, race, repeated, ver
 
 @dataclass
 class Bench:
-    """Where an item measures.
+    """All that an item needs to measure: the device, the journal, sizes and a deadline.
 
-    item      its name
-    device    the GPU, or the CPU
-    tiny      sizes for a CPU; numbers mean nothing
-    end       when it should be done, on the clock of `time.monotonic`
-    last      labels of arms in which an earlier try was ended; they are prepared last
+    item     name of the item
+    journal  the `Journal` to which rows are written
+    device   the GPU, or the CPU
+    tiny     True: sizes that a CPU can compute; the numbers then mean nothing
+    end      deadline of the item, on the clock of `time.monotonic`
+    last     lines (`described`) of arms that were running when an earlier try was killed; they are
+             measured last
+    facts    fields of the machine, as `labkit.gpu.machine.describe` returns them
+    names    counter, which gives each compiled function another name
     """
 
     item: str
@@ -54,15 +56,18 @@ class Bench:
         return self.device.type == "cuda"
 
     def size(self, full, tiny):
-        """Return the first, or with `--tiny` the second."""
+        """Return `full`, or `tiny` where the item runs with tiny sizes."""
         return tiny if self.tiny else full
 
     def plan(self, arms):
-        """Say which arms are coming: those without a row at the end get one with the reason."""
+        """Write into the journal which arms will be measured.
+
+        An arm without a row at the end gets a row with the reason.
+        """
         self.journal.append(kind="plan", item=self.item, arms=[asdict(arm) for arm in arms])
 
     def begin(self, arm):
-        """Say which arm is prepared now."""
+        """Write into the journal which arm is being made ready now."""
         self.journal.append(kind="arm", item=self.item, label=described(arm))
 
     def row(
@@ -73,11 +78,12 @@ class Bench:
         unit: str | None = None,
         **fields: Any,
     ) -> None:
-        """Write a row, on disk when this returns.
+        """Write a row into the journal; the row is on disk when this returns.
 
-        quantity  what is measured: "step", "epoch", "forward", "memory", ...
-        value     in `unit`; None where it could not be measured: `reason` says why
-        fields    low, high, samples, peak_bytes, reason, and what else belongs to it
+        quantity  what was measured: "step", "epoch", "forward", "memory", ...
+        value     the measured value in `unit`; None where it could not be measured, and the field
+                  `reason` says why
+        fields    low, high, samples, peak_bytes, reason, and other fields of the row
         """
         measured = {**asdict(arm), "quantity": quantity, "value": value, "unit": unit, **fields}
         machine = {
@@ -88,22 +94,24 @@ class Bench:
         self.journal.append(kind="row", item=self.item, **measured, **machine, measured_utc=now())
 
     def failed(self, arm, quantity, error):
-        """Write the row of an arm that could not be measured, and give its memory back."""
+        """Write the row of an arm that could not be measured, and free the arm's memory."""
         self.row(arm, quantity, reason=reason(error))
         self.clean()
 
     def clean(self):
-        """Free the memory of objects that nobody holds any more."""
+        """Free the memory of objects that nothing refers to any more."""
         gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
 
     def compiled(self, function: Callable, *, dynamic: bool = False) -> Callable:
-        """Return the function compiled as a whole, with code of its own: torch keeps few compiled
-        forms of one code.
+        """Return a function compiled by torch.compile as one whole graph.
 
-        With --tiny the graph is captured and differentiated, and not compiled further: this takes a
-        second, not twenty.
+        torch stores only a few compiled forms of the same Python code; therefore each compiled
+        function gets a code object of its own. With tiny sizes the graph is captured and
+        differentiated, and not compiled further: that takes one second instead of twenty.
+
+        dynamic  True: compile once for all batch sizes
         """
         if not self.tiny:
             devices.require_compiler(self.device)
@@ -119,7 +127,10 @@ class Bench:
 
 
 def reason(error: BaseException | str) -> str:
-    """Return why something could not be measured, in a line."""
+    """Return in one line why something could not be measured.
+
+    error  the exception, or the reason itself
+    """
     if isinstance(error, str):
         return error
     if isinstance(error, LabError):
@@ -131,9 +142,7 @@ def reason(error: BaseException | str) -> str:
 
 
 def without_paths(text):
-    """Return a text with its paths cut to the name of the file: a record names no folder of
-    anybody.
-    """
+    """Return a text with each path cut to the name of the file, because records are published."""
     words = text.split(" ")
     for index, word in enumerate(words):
         if word.count("/") > 1:
@@ -151,19 +160,23 @@ def measure(
     seconds: float = 0.5,
     race_seconds: float = 8.0,
 ) -> None:
-    """Measure groups of arms: each alone, at once, then those of a group in turn; a row for each,
-    and their ratios.
+    """Measure groups of arms: each arm alone, then the arms of a group in turn, with their ratios.
 
-    groups        [{Arm: make}]; `make()` gives a call without arguments, or (call, times that it
-                  does the work). The first arm of a group is raced a second time: what it differs
-                  from itself is the ratios' floor
-    also          function (bench, arm, timing in ms) that writes further rows of an arm
-    against       function (arm) -> the arm that it is compared with; None: the first of the group
-    seconds       that an arm is timed alone
-    race_seconds  that a group is timed in turn, at most; less where the item's time is nearly over
+    Each result is a row in the journal. Compiled arms come after the others, because compiling
+    takes long; the arms in `bench.last` come last of all. An error in an arm is the reason in the
+    row of that arm; the others are measured.
 
-    Arms that are compiled come after the others, since this takes long, and last of all those in
-    `bench.last`. An error in one arm is the reason in its row; the others go on.
+    groups        [{Arm: make}]; `make()` returns the function of the arm, which takes no arguments,
+                  or (the function, how many times a call does the work). The first arm of a group
+                  is timed a second time in the race: the noise floor of the ratios is how far it
+                  differs from itself
+    quantity      name of what is measured, such as "step"
+    also          function (bench, arm, `Timing` in ms, further fields) that writes further rows of
+                  an arm; None: no further rows
+    against       function (arm) -> the arm that is its baseline; None: the first arm of the group
+    seconds       seconds for which an arm is timed alone
+    race_seconds  most seconds for which a group is timed in turn; fewer where the item's time is
+                  nearly over
     """
     # Each arm alone.
     arms = {arm: make for group in groups for arm, make in group.items()}
@@ -172,20 +185,20 @@ def measure(
     for arm in sorted(arms, key=lambda arm: (described(arm) in bench.last, arm.compiled)):
         bench.begin(arm)
         try:
-            ready[arm] = prepared(bench, arms[arm])
+            ready[arm] = make_ready(bench, arms[arm])
             times = repeated(
                 bench.stopwatch,
                 ready[arm].run,
                 seconds=bench.size(seconds, 0.02),
                 calls=ready[arm].calls,
             )
-            write(bench, arm, quantity, ready[arm], times, also=also, in_turn=False)
-        # no memory, no compiler, no Triton: whatever it is, it is the reason
+            write_times(bench, arm, quantity, ready[arm], times, also=also, in_turn=False)
+        # any error, such as a full memory or a missing compiler, is the reason in the row
         except Exception as error:
             ready.pop(arm, None)
             bench.failed(arm, quantity, error)
 
-    # Then those of a group in turn; the groups share the time that is left.
+    # Then the arms of a group in turn; the groups share the time that is left.
     for number, group in enumerate(groups):
         remaining = (bench.end - time.monotonic()) / (len(groups) - number)
         run_race(
@@ -198,12 +211,15 @@ def measure(
         )
 
 
-def prepared(bench: Bench, make: Callable) -> Ready:
-    """Make an arm's function and call it, until it is warm; its peak of memory counts from
-    before it was made.
+def make_ready(bench: Bench, make: Callable) -> Ready:
+    """Make the function of an arm and call it until it is warm. Returns the `Ready` arm.
+
+    The peak of memory includes what making the function allocates.
+
+    make  as in `measure`
     """
     bench.clean()
-    before = torch.cuda.memory_allocated() if bench.on_gpu else 0
+    earlier_bytes = torch.cuda.memory_allocated() if bench.on_gpu else 0
     run = make()
     inner = 1
     if isinstance(run, tuple):
@@ -214,7 +230,7 @@ def prepared(bench: Bench, make: Callable) -> Ready:
     else:
         output = None
 
-    # Warm up; how long a call takes says how many make a sample that is long for the clock.
+    # Warm up; from the time of a call follows how many calls make a sample of about a millisecond.
     warm = repeated(bench.stopwatch, run, seconds=bench.size(0.2, 0.0))
     calls = max(1, min(64, round(bench.size(1.0, 0.1) / max(min(warm), 1e-3))))
 
@@ -223,13 +239,18 @@ def prepared(bench: Bench, make: Callable) -> Ready:
         torch.cuda.reset_peak_memory_stats()
         run()
         torch.cuda.synchronize()
-        peak = torch.cuda.max_memory_allocated() - before
+        peak = torch.cuda.max_memory_allocated() - earlier_bytes
     return Ready(run, inner, calls, output, peak, getattr(run, "facts", {}))
 
 
 def run_race(bench, ready, quantity, *, also, against, seconds):
-    """Time the arms of a group in turn, and write the rows that replace those of each arm alone;
-    then the ratios.
+    """Time the arms of a group in turn, and write rows of their times and ratios.
+
+    Rows of times replace those that were measured of each arm alone.
+
+    ready          {arm: `Ready`}
+    also, against  as in `measure`
+    seconds        most seconds of the race
     """
     if len(ready) < 2 or seconds <= 0:
         return
@@ -240,7 +261,7 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
     if not all(map(len, times.values())) or NULL_ARM not in times:
         return
 
-    # How far the first arm differs from itself: the ratios' floor.
+    # How far the first arm differs from itself is the noise floor of the ratios.
     first = next(iter(ready))
     floor = None
     if first in times:
@@ -248,7 +269,7 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
         if null.low is not None:
             floor = max(abs(null.low - 1), abs(null.high - 1))
     for arm in [arm for arm in ready if arm in times]:
-        write(bench, arm, quantity, ready[arm], times[arm], also=also, in_turn=True)
+        write_times(bench, arm, quantity, ready[arm], times[arm], also=also, in_turn=True)
         baseline = against(arm) if against else first
         if baseline != arm and baseline in times and floor is not None:
             write_ratio(
@@ -256,8 +277,12 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
             )
 
 
-def write(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
-    """Write the row of an arm's times (ms a call)."""
+def write_times(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
+    """Write the row of an arm's times into the journal, and the further rows of `also`.
+
+    times    milliseconds per call, one for each sample
+    in_turn  True where the arms of the group were timed in turn
+    """
     timing = interval([ms / prepared_arm.inner for ms in times])
     peak_bytes = prepared_arm.peak_bytes
     fields = {
@@ -266,14 +291,21 @@ def write(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
         "samples": timing.samples,
         "peak_bytes": peak_bytes,
     }
-    fields |= prepared_arm.facts  # an engine says None for the peak: its memory is not torch's
+    fields |= prepared_arm.facts  # an engine sets the peak to None: its memory is not torch's
     bench.row(arm, quantity, timing.median, "ms", **fields, in_turn=in_turn)
     if also:
         also(bench, arm, timing, {"peak_bytes": peak_bytes, "in_turn": in_turn})
 
 
 def write_ratio(bench, arm, baseline, *, quantity, ready, times, floor):
-    """Write how many times as fast an arm is as its baseline, from the times of each round."""
+    """Write the row of an arm's speed-up: its baseline's time over its own, round by round.
+
+    The row goes into the journal.
+
+    ready  {arm: `Ready`}
+    times  {arm: milliseconds per call, one for each round}
+    floor  noise floor: how far the ratio of an arm to itself may be from 1
+    """
     scale = ready[arm].inner / ready[baseline].inner
     ratios = scale * times[baseline] / times[arm]
     ratio = interval(ratios)

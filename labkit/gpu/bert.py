@@ -1,4 +1,4 @@
-"""An encoder of BERT-base's size: fp32, fp16, compiled or not, batch 1 to 256."""
+"""Times an encoder of BERT-base's size: fp32 and fp16, compiled or not, batch 1 to 256."""
 
 import functools
 
@@ -15,11 +15,10 @@ FORMATS = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 def bert(bench: Bench) -> None:
-    """Measure four forms at four batch sizes; each is compared with fp32, not compiled, at the same
-    batch.
+    """Measure four forms of the encoder at each batch size.
 
-    The compiled forms are two for each precision: one for a single sequence, and one for all larger
-    batches.
+    The baseline of a form is fp32, not compiled, at the same batch size. For each precision the
+    encoder is compiled twice: for a single sequence, and for all larger batches.
     """
     encoders = functools.cache(functools.partial(encoder_of, bench))
 
@@ -40,7 +39,7 @@ def bert(bench: Bench) -> None:
 
 
 def arm_of(batch, precision, compiled):
-    """Return the arm of one form at one batch size."""
+    """Return the arm of one form of the encoder at one batch size."""
     return Arm(
         "bert-batches",
         variant="encoder",
@@ -52,12 +51,15 @@ def arm_of(batch, precision, compiled):
 
 
 def uncompiled_fp32(arm):
-    """Return the arm that an arm is compared with."""
+    """Return the baseline of an arm: fp32, not compiled, at the same batch size."""
     return arm_of(arm.batch, "fp32", compiled=False)
 
 
 def encoder_of(bench, precision):
-    """Return the encoder in a precision: 12 layers, 768 wide, 12 heads, an inner width of 3,072."""
+    """Return the encoder in a precision: 12 layers, 768 wide, 12 heads, an inner width of 3,072.
+
+    With tiny sizes it has one layer, 16 wide. The random weights are always the same.
+    """
     torch.manual_seed(0)
     if bench.tiny:
         encoder = Encoder(16, 1, heads=2, vocabulary=VOCABULARY, longest=LENGTH)
@@ -69,8 +71,9 @@ def encoder_of(bench, precision):
 def call_of(bench, encoders, compiled, arm):
     """Return a function that runs an encoder on random sequences of full length.
 
-    compiled  function (precision, a single sequence) -> the compiled form; None: the encoder itself
-              is called
+    encoders  function (precision) -> the encoder
+    compiled  function (precision, True for a single sequence) -> the compiled encoder; None: the
+              encoder itself is called
     """
     forward = compiled(arm.precision, arm.batch == 1) if compiled else encoders(arm.precision)
     generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,4 @@
-"""The published ConvNeXt experiment: training with torch.compile and AMP, and inference with
-four activations.
-"""
+"""The published ConvNeXt experiment: training with compile and AMP, inference with activations."""
 
 import functools
 import math
@@ -18,7 +16,7 @@ from labkit.methods.fastswish import FastSwish
 from labkit.models import build
 from labkit.models.convnext import convnext
 
-IMAGES = 100_000  # of Tiny-ImageNet's training set
+IMAGES = 100_000  # size of Tiny-ImageNet's training set
 CLASSES = 200
 BATCH = 128
 ACTIVATIONS = {
@@ -31,8 +29,9 @@ NETWORK = "convnext-homebrew"
 
 
 def network_of(bench: Bench, activation: Callable = nn.GELU) -> nn.Module:
-    """Return the ConvNeXt of 18,166,472 parameters, always with the same weights; a small one
-    with --tiny.
+    """Return the ConvNeXt with 18,166,472 parameters, on the device; a small one with tiny sizes.
+
+    The random weights are always the same.
     """
     torch.manual_seed(0)
     if bench.tiny:
@@ -43,7 +42,7 @@ def network_of(bench: Bench, activation: Callable = nn.GELU) -> nn.Module:
 
 
 def images_of(bench: Bench, batch: int, side: int) -> torch.Tensor:
-    """Return (batch, 3, side, side) random images on the device, always the same."""
+    """Return random images (batch, 3, side, side) on the device; they are always the same."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(batch, 3, side, side, generator=generator).to(bench.device)
 
@@ -51,11 +50,13 @@ def images_of(bench: Bench, batch: int, side: int) -> torch.Tensor:
 def training_step(
     bench: Bench, batch: int, side: int, *, activation=nn.GELU, compiled=False, amp=False
 ) -> Callable:
-    """Return a function that does a step of training: forward, backward and AdamW on images that
-    lie on the device.
+    """Return a function that does one training step and returns the loss.
 
-    amp      fp16 with a scaled loss on a GPU, bf16 elsewhere
-    Returns  a function without arguments, which returns the loss
+    The step is forward, backward and AdamW, on images that lie on the device.
+
+    activation  class of the network's activations
+    compiled    True: the network is compiled
+    amp         True: mixed precision, fp16 with a scaled loss on a GPU, bf16 on a CPU
     """
     network = network_of(bench, activation).train()
     forward = bench.compiled(network) if compiled else network
@@ -79,10 +80,9 @@ def training_step(
 
 
 def training(bench: Bench, side: int) -> None:
-    """Measure the training table: a step of each variant, and the seconds of an epoch that follow
-    from it.
+    """Measure the training table: a step of each variant, and the epoch computed from the step.
 
-    side  pixels
+    side  pixels a side
     """
     batch, side = bench.size((BATCH, side), (4, 16))
     common = {
@@ -108,10 +108,12 @@ def training(bench: Bench, side: int) -> None:
 
 
 def write_epoch(bench, arm, timing, fields):
-    """Write the row of an epoch: the steps that 100,000 images make, times the median step. No data
-    are loaded.
+    """Write the row of an epoch: the median step times the number of steps for 100,000 images.
 
-    fields  further ones of the row
+    Loading data is not included.
+
+    timing  the `Timing` of a step in ms
+    fields  further fields of the row
     """
     steps = math.ceil(IMAGES / arm.batch)
 
@@ -141,7 +143,7 @@ def write_epoch(bench, arm, timing, fields):
 def inference(bench: Bench, side: int) -> None:
     """Measure the inference table: four activations, compiled or not, batch 64 and 1.
 
-    side  pixels
+    side  pixels a side
     """
     side = bench.size(side, 16)
 
@@ -178,8 +180,10 @@ def inference(bench: Bench, side: int) -> None:
 
 
 def compared_with(arm, groups):
-    """Return the baseline of an arm: of a compiled network the same, not compiled; else the
-    first arm of the group.
+    """Return the baseline of an arm.
+
+    A compiled network is compared with the same network, not compiled; other arms with the first
+    arm of their group.
     """
     if arm.compiled:
         return replace(arm, compiled=False)

@@ -1,7 +1,6 @@
-"""A `ResNet` in the words of TensorRT, strongly typed: FP16, or INT8 where a convolution has
-scales.
+"""Defines a `ResNet` as a TensorRT network, strongly typed: FP16, or convolutions in INT8.
 
-It is defined call by call, from the weights of torch, so that no exporter has to be installed.
+The definition is made call by call from torch's weights, so that no exporter has to be installed.
 """
 
 from typing import Any
@@ -12,13 +11,14 @@ from torch import nn
 
 from labkit.gpu.resnet import Bottleneck, ResNet
 
-STEPS = 127  # of INT8, on either side of zero
+STEPS = 127  # positive integers of INT8
 
 
 @torch.inference_mode()
 def ranges_of(network: nn.Module, images: torch.Tensor) -> dict:
-    """Return {convolution: the largest magnitude of its input} for a batch of images; scales of
-    INT8 follow from it.
+    """Return {convolution: largest absolute value of its input} for a batch of images.
+
+    The scales of INT8 follow from these ranges.
     """
     ranges: dict = {}
 
@@ -39,13 +39,16 @@ def ranges_of(network: nn.Module, images: torch.Tensor) -> dict:
 def define(
     trt: Any, definition: Any, network: ResNet, shape: tuple, *, ranges: dict | None
 ) -> list:
-    """Add the layers of a network; input "images", output "logits", both FP16.
+    """Add the layers of a network to a TensorRT definition.
+
+    The input is called "images" and the output "logits"; both are FP16.
 
     trt         the module of TensorRT
-    definition  its `INetworkDefinition`, strongly typed
+    definition  a strongly typed `INetworkDefinition`, without layers
     shape       (N, 3, H, W)
-    ranges      of `ranges_of`: the convolutions are in INT8; None: they are in FP16
-    Returns     the arrays that TensorRT reads when it builds: keep them until then
+    ranges      what `ranges_of` returned: the convolutions are in INT8; None: they are in FP16
+    Returns     the weights as arrays: keep them until TensorRT has built the engine, because it
+                reads them then
     """
     writer = Writer(trt, definition, ranges)
     x = definition.add_input("images", trt.float16, shape)
@@ -66,7 +69,11 @@ def define(
 
 
 class Writer:
-    """Adds layers of torch to a definition; each takes a tensor of TensorRT and gives one."""
+    """Adds layers to a TensorRT definition; each method takes a tensor of TensorRT and returns one.
+
+    ranges  {convolution: largest absolute value of its input} for INT8; None: FP16
+    arrays  the weights, which must live until the engine is built
+    """
 
     def __init__(self, trt: Any, definition: Any, ranges: dict | None):
         self.trt = trt
@@ -75,20 +82,18 @@ class Writer:
         self.arrays: list = []
 
     def weights(self, numbers):
-        """Return numbers in FP16 that TensorRT reads later."""
+        """Return an array as FP16 weights of TensorRT; the array is stored in `arrays`."""
         self.arrays.append(np.ascontiguousarray(numbers, dtype=np.float16))
         return self.trt.Weights(self.arrays[-1])
 
     def constant(self, numbers):
-        """Return numbers in FP16 as a tensor."""
+        """Return an array as a constant FP16 tensor of TensorRT."""
         return self.definition.add_constant(
             tuple(np.shape(numbers)), self.weights(numbers)
         ).get_output(0)
 
     def convolution(self, x, layer, norm):
-        """Add a convolution and its batch norm, whose scale goes into the weights and whose
-        shift is the bias.
-        """
+        """Add a convolution with its batch norm folded into the weights and the bias."""
         kernel, bias = folded(layer, norm)
         size = layer.kernel_size
         maps = layer.out_channels
@@ -107,15 +112,16 @@ class Writer:
         return added.get_output(0)
 
     def rounded(self, x, scale):
-        """Round x to INT8 and back; scale: the number that one step of the integers stands for."""
+        """Round the tensor x to INT8 and back to FP16.
+
+        scale  size of one step of the integers
+        """
         scale = self.constant(scale)
         integers = self.definition.add_quantize(x, scale, self.trt.int8).get_output(0)
         return self.definition.add_dequantize(integers, scale, self.trt.float16).get_output(0)
 
     def rounded_rows(self, kernel):
-        """Round the weights of a convolution to INT8 and back, with a scale for each output
-        channel.
-        """
+        """Round a convolution's weights to INT8 and back, with a scale for each output channel."""
         largest = np.abs(kernel).reshape(len(kernel), -1).max(1)
         scales = self.constant(np.maximum(largest / STEPS, 2.0**-20))
         quantize = self.definition.add_quantize(self.constant(kernel), scales, self.trt.int8)
@@ -130,7 +136,7 @@ class Writer:
         return self.definition.add_activation(x, self.trt.ActivationType.RELU).get_output(0)
 
     def block(self, x, block: Bottleneck):
-        """Add a bottleneck: three convolutions, and the shortcut added to them."""
+        """Add a bottleneck block: three convolutions, to whose result the shortcut is added."""
         y = self.relu(self.convolution(x, block.conv1, block.norm1))
         y = self.relu(self.convolution(y, block.conv2, block.norm2))
         y = self.convolution(y, block.conv3, block.norm3)
@@ -153,8 +159,9 @@ class Writer:
 
 @torch.no_grad()
 def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[np.ndarray, np.ndarray]:
-    """Return (weights, bias) of one convolution that does the work of another, without bias, and
-    of its batch norm.
+    """Return (weights, bias) of one convolution that replaces a convolution and its batch norm.
+
+    layer  the convolution, without bias
     """
     scale = norm.weight / (norm.running_var + norm.eps).sqrt()
     kernel = layer.weight * scale[:, None, None, None]

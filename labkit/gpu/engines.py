@@ -1,6 +1,4 @@
-"""ResNet-50 by TensorRT in FP16 and in INT8, beside torch in FP16: times, and the tactics that
-were chosen.
-"""
+"""Times ResNet-50 in TensorRT, FP16 and INT8, and in torch, FP16; records TensorRT's tactics."""
 
 import functools
 import importlib
@@ -28,10 +26,10 @@ CACHE = "tensorrt-timings.bin"
 
 
 def engines(bench: Bench, batch: int) -> None:
-    """Measure three arms of one batch size, in turn; all work on one stream, which is not the
-    default one.
+    """Measure three arms of one batch size, in turn: torch, TensorRT in FP16, TensorRT in INT8.
 
-    TensorRT waits for the whole device after each call on the default stream.
+    All work on one stream other than the default stream, because on the default stream TensorRT
+    waits for the whole device after each call.
     """
     side = bench.size(SIDE, 32)
     common = {"experiment": "tensorrt", "batch": batch, "image_size": side, "network": "resnet50"}
@@ -46,8 +44,9 @@ def engines(bench: Bench, batch: int) -> None:
 
 
 def network_of(bench: Bench) -> ResNet:
-    """Return the network with the same random weights each time, in fp32 on the device; a small
-    one with --tiny.
+    """Return the ResNet in fp32 on the device; a small one with tiny sizes.
+
+    The random weights are always the same.
     """
     torch.manual_seed(0)
     network = ResNet((1, 1), width=8) if bench.tiny else ResNet()
@@ -55,7 +54,7 @@ def network_of(bench: Bench) -> ResNet:
 
 
 def by_torch(bench: Bench, batch: int, side: int) -> Callable:
-    """Return a function that calls torch, in fp16 on a GPU."""
+    """Return a function that runs the ResNet in torch, in fp16 on a GPU."""
     network = network_of(bench)
     images = images_of(bench, batch, side)
     if bench.on_gpu:
@@ -70,9 +69,9 @@ def by_torch(bench: Bench, batch: int, side: int) -> Callable:
 
 
 def by_tensorrt(bench: Bench, batch: int, side: int, precision: str) -> Callable:
-    """Return an engine that TensorRT builds here.
+    """Build a TensorRT engine of the ResNet, and return the `Engine` that calls it.
 
-    Raises Unavailable without TensorRT or without a GPU.
+    Raises  Unavailable without TensorRT or without a GPU
     """
     trt = library()
     if not bench.on_gpu:
@@ -89,7 +88,7 @@ def by_tensorrt(bench: Bench, batch: int, side: int, precision: str) -> Callable
 
 
 def library() -> ModuleType:
-    """Return the module of TensorRT. Raises Unavailable where it is not installed."""
+    """Return the module of TensorRT. Raises Unavailable where the module cannot be imported."""
     try:
         return importlib.import_module("tensorrt")
     except (ImportError, OSError, RuntimeError) as error:
@@ -107,14 +106,13 @@ def build(
     ranges: dict | None = None,
     cache: Path | None = None,
 ) -> bytes:
-    """Build an engine. Returns its bytes.
+    """Build a TensorRT engine of a network. Returns the engine's bytes.
 
     trt     the module of TensorRT, or of TensorRT-RTX
-    shape   (N, 3, H, W) of the images; the engine takes this batch alone, and its tactics are those
-            of this batch
-    ranges  of `ranges_of`, for INT8; None: FP16
-    cache   file of timings of tactics, which makes the next build faster
-    Raises  LabError where TensorRT refuses
+    shape   (N, 3, H, W) of the images: the engine takes no other batch size
+    ranges  what `ranges_of` returned, for INT8; None: FP16
+    cache   file that stores the times of tactics, so that the next build is faster; None: no file
+    Raises  LabError where TensorRT does not build the network
     """
     # Define the network call by call, and load the timings of earlier builds.
     log = trt.Logger(trt.Logger.WARNING)
@@ -144,11 +142,14 @@ def build(
 
 
 class Engine:
-    """A call without arguments of a built engine, on the current stream; it reads and writes memory
-    of torch.
+    """A built TensorRT engine, called without arguments on the current stream.
 
+    A call reads and writes fixed tensors of torch, and returns the logits.
+
+    plan     bytes of the engine
     images   (N, 3, H, W) fp16 on the GPU
     build_s  seconds that building took
+    facts    further fields of the arm's rows
     """
 
     def __init__(self, trt: Any, plan: bytes, images: torch.Tensor, *, build_s: float):
@@ -184,16 +185,15 @@ class Engine:
 
 
 def tactics_of(trt: Any, engine: Any) -> dict:
-    """Return {"kind of layer: tactic": how many layers of the engine are computed by it}, the
-    most frequent first.
-    """
+    """Return {"kind of layer: tactic": number of layers} of an engine, the most frequent first."""
     inspector = engine.create_engine_inspector()
     return counted(json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON)))
 
 
 def counted(information: dict) -> dict:
-    """Count the tactics in the report of an engine's inspector: by the names of kernels where it
-    has them.
+    """Return {"kind of layer: tactic": number of layers} from the report of an engine's inspector.
+
+    A tactic is named by its kernel where the report names the kernel.
     """
     counts: Counter = Counter()
     for layer in information.get("Layers", []):

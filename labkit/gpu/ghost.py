@@ -1,6 +1,4 @@
-"""Ghost batch norm against plain batch norm, compiled or not: a step of training with a large
-batch.
-"""
+"""Times a training step with ghost batch norm and with plain batch norm, compiled or not."""
 
 import functools
 from dataclasses import replace
@@ -23,8 +21,9 @@ GHOST = "ghost batch norm"
 
 
 def ghost(bench: Bench) -> None:
-    """Measure the four arms; ghost batch norm is compared with batch norm, compiled with
-    compiled.
+    """Measure ghost and plain batch norm, compiled and not compiled.
+
+    The baseline of ghost batch norm is plain batch norm, of compiled arms the compiled one.
     """
     group = {}
     for compiled in (False, True):
@@ -42,8 +41,11 @@ def ghost(bench: Bench) -> None:
 
 
 def step_of(bench, variant, compiled):
-    """Return a function that does a step, forward, backward and SGD, on images that lie on the
-    device.
+    """Return a function that does one training step and returns the loss.
+
+    The step is forward, backward and SGD, on images that lie on the device.
+
+    variant  `PLAIN` or `GHOST`
     """
     torch.manual_seed(0)
     network = cnn(bench.size(48, 4), channels=3, classes=CLASSES)

@@ -1,6 +1,4 @@
-"""Activations whose calls are replayed as a CUDA graph: their kernels start without Python, as
-in lesson 09.
-"""
+"""Times activations that a CUDA graph replays: kernels start without Python, as in lesson 09."""
 
 import functools
 from collections.abc import Callable
@@ -18,11 +16,14 @@ GRAPH = ", as a CUDA graph"
 
 
 class Graph:
-    """Calls of `function(x, y)`, captured once; calling it replays them.
+    """A CUDA graph of repeated calls of `function(x, y)`: captured once, replayed by each call.
 
-    It holds the tensors that the calls read and write as long as it lives: the capture of another
-    graph empties the allocator's cache, and a replay would then write to memory that is somebody
-    else's.
+    The object refers to the tensors that the graph reads and writes, which keeps their memory in
+    use. Otherwise the capture of another graph would free this memory, and a replay would write to
+    memory that holds something else.
+
+    x, y   input and output of the function
+    calls  number of calls of the function in the graph
     """
 
     def __init__(self, function: Callable, x: torch.Tensor, y: torch.Tensor, calls: int):
@@ -49,9 +50,7 @@ class Graph:
 
 
 def graphs(bench: Bench) -> None:
-    """Measure copying, ReLU and FastSwish on four sizes, called from Python and replayed as a
-    graph.
-    """
+    """Measure copying, ReLU and FastSwish, called from Python and replayed as a graph."""
     sizes = bench.size((2**10, 2**21, 2**23, 2**26), (2**10,))
     makers = {
         "copying": lambda: lambda x, y: y.copy_(x),
@@ -68,7 +67,11 @@ def graphs(bench: Bench) -> None:
 
 
 def group_of(bench, size, calls, makers):
-    """Return the arms of one size: each function called from Python, then as a graph."""
+    """Return the arms of one size: each function called from Python, then replayed as a graph.
+
+    calls   number of calls of the function that an arm does
+    makers  {name: function that returns `function(x, y)`, which writes y}
+    """
     group = {}
     for name, make in makers.items():
         common = {"experiment": "cuda-graph", "compiled": "compiled" in name}
@@ -81,12 +84,12 @@ def group_of(bench, size, calls, makers):
 
 
 def from_python(arm):
-    """Return the arm of the same function without a graph."""
+    """Return the baseline of an arm: the same function, called from Python."""
     return replace(arm, variant=arm.variant.removesuffix(GRAPH))
 
 
 def into(function):
-    """Return an activation that writes its result into the second tensor."""
+    """Return a function (x, y) that writes the result of `function(x)` into y."""
 
     def run(x, y):
         y.copy_(function(x))
@@ -95,7 +98,7 @@ def into(function):
 
 
 def many_times(function, x, y, calls):
-    """Return a function that calls another one so many times, and returns the second tensor."""
+    """Return a function without arguments that calls `function(x, y)` many times and returns y."""
 
     def run():
         with torch.inference_mode():
@@ -107,19 +110,25 @@ def many_times(function, x, y, calls):
 
 
 def tensors(bench, size):
-    """Return (x, y) of so many numbers on the device; x is always the same."""
+    """Return (x, y) with `size` numbers each on the device.
+
+    x holds random numbers that are always the same; y is not initialised.
+    """
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.randn(size, generator=generator).to(bench.device)
     return x, torch.empty_like(x)
 
 
 def plain(bench, make, size, calls):
-    """Return the calls from Python, and how many they are."""
+    """Return (a function that does the calls from Python, the number of calls)."""
     return many_times(make(), *tensors(bench, size), calls), calls
 
 
 def graphed(bench, make, size, calls):
-    """Return the same calls as a graph. Raises Unavailable without a GPU."""
+    """Return (the `Graph` that replays the calls, the number of calls).
+
+    Raises  Unavailable without a GPU
+    """
     if not bench.on_gpu:
         raise Unavailable("There are no CUDA graphs here.", expected="an NVIDIA GPU", found="a CPU")
     return Graph(make(), *tensors(bench, size), calls), calls

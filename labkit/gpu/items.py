@@ -1,4 +1,4 @@
-"""What is measured, in order of worth."""
+"""The items that `labkit gpu` can measure, the most useful first."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from labkit.errors import require_known
 class Item(NamedTuple):
     """A piece of work for the worker.
 
-    title       what it measures
+    title       what the item measures
     experiment  key of the published experiment
-    function    "module:function" of labkit.gpu; it takes a `Bench`, and `settings`
-    settings    further arguments
-    early       True for the tables that come within the first five minutes
+    function    "module:function" of labkit.gpu; the function takes a `Bench`, and `settings`
+    settings    further keyword arguments of the function
+    early       True for the tables that are measured within the first five minutes
     """
 
     title: str
@@ -81,9 +81,10 @@ ITEMS = {
 
 
 def chosen(only: Sequence[str] | None) -> list[str]:
-    """Return the names of the items to measure, in order of worth; None: all.
+    """Return the names of the items to measure, in the order of `ITEMS`.
 
-    Raises LabError for an unknown name.
+    only    names of items; None: all
+    Raises  LabError for an unknown name
     """
     for name in only or ():
         require_known(name, ITEMS, "item")

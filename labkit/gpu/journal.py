@@ -1,5 +1,6 @@
-"""The journal: one JSON object a line, on disk before `append` returns, so that an interruption
-loses no row.
+"""The journal: a file with one JSON object per line, to which measured rows are appended.
+
+A line is on disk before `append` returns, so that an interruption loses no row.
 """
 
 import json
@@ -11,14 +12,14 @@ NAME = "gpu-rows.jsonl"
 
 
 def now() -> str:
-    """Return the time at which a row is written, in UTC."""
+    """Return the present time in UTC, in the form that rows store."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 class Journal:
-    """A file of lines, to which several processes append.
+    """A file of JSON objects, one per line, to which several processes append.
 
-    path  of the file; its folder is made
+    path  path of the file; its folder is made
     """
 
     def __init__(self, path: Path):
@@ -28,8 +29,8 @@ class Journal:
     def append(self, **line):
         """Write a line and wait until it is on disk.
 
-        A kill in the middle of a line leaves a piece of it: the next line then begins after a line
-        break of its own.
+        A process that is killed while it writes leaves an incomplete line. The next line then
+        begins after a line break.
         """
         text = (json.dumps(line, allow_nan=False) + "\n").encode()
         with self.path.open("ab+") as file:
@@ -40,12 +41,12 @@ class Journal:
             os.fsync(file.fileno())
 
     def lines(self):
-        """Return all lines as dicts, oldest first; pieces of lines are left out."""
+        """Return all lines as dictionaries, oldest first; incomplete lines are left out."""
         lines, _ = self.lines_from(0)
         return lines
 
     def lines_from(self, offset):
-        """Return (complete lines from a byte on, the byte after them)."""
+        """Return (the complete lines after the byte `offset`, the offset behind them)."""
         if not self.path.exists():
             return [], offset
         with self.path.open("rb") as file:
@@ -62,7 +63,7 @@ class Journal:
 
 
 def _parsed(line):
-    """Return a line as a dict; None for a piece of one."""
+    """Return a line as a dictionary; None for an incomplete line."""
     try:
         parsed = json.loads(line)
     except ValueError:

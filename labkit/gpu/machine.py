@@ -1,6 +1,4 @@
-"""The machine that is measured, in the words of a ledger row; no path, no host name, no user
-name.
-"""
+"""Describes the machine that is measured, without any path, host name or user name."""
 
 import json
 import os
@@ -18,8 +16,9 @@ from labkit.files import short_digest
 
 
 def describe(device: torch.device) -> dict:
-    """Return the fields of a `Machine` of the ledger, the versions of CUDA and cuDNN, and the
-    instruction set.
+    """Return {field: value} of the machine: the fields of the ledger's `Machine`, and some more.
+
+    On a GPU, the versions of CUDA and cuDNN and the GPU's generation are added.
 
     device  the GPU, or the CPU where there is none
     """
@@ -38,9 +37,7 @@ def describe(device: torch.device) -> dict:
 
 
 def _gpu_facts(device):
-    """Return name, memory, driver and generation of the GPU, and the CUDA that this torch was
-    built with.
-    """
+    """Return {field: value} of the GPU: name, memory, generation, versions of the software."""
     properties = torch.cuda.get_device_properties(device)
     return {
         "gpu": properties.name,
@@ -53,9 +50,7 @@ def _gpu_facts(device):
 
 
 def driver_version() -> str | None:
-    """Return the version of NVIDIA's driver, such as "580.65.06"; None if neither nvidia-smi nor
-    the kernel has it.
-    """
+    """Return the version of NVIDIA's driver, such as "580.65.06"; None where it cannot be found."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -1,4 +1,4 @@
-"""Where the time of training goes: ResNet-50 on images of CIFAR's shape, seconds of each phase."""
+"""Times the phases of training: ResNet-50 on images of CIFAR's shape, seconds of each phase."""
 
 import time
 import warnings
@@ -16,7 +16,7 @@ from labkit.gpu.bench import Bench
 from labkit.gpu.resnet import ResNet
 from labkit.gpu.timing import SEED, interval
 
-IMAGES = 50_000  # of CIFAR-100's training set
+IMAGES = 50_000  # size of CIFAR-100's training set
 CLASSES = 100
 SIDE = 32  # pixels
 BATCH = 128
@@ -34,10 +34,11 @@ VARIANTS = {
 
 
 class RandomImages(Dataset):
-    """Images of bytes that are made floats and normalised one by one, as CIFAR's are: (image,
-    label) by number.
+    """Random images that are converted to floats and normalised one by one, as CIFAR's are.
 
-    count  how many; a number beyond comes from the beginning
+    An item is (float32 (3, 32, 32), label).
+
+    count  number of images; 512 different ones are repeated
     """
 
     def __init__(self, count: int):
@@ -56,10 +57,9 @@ class RandomImages(Dataset):
 
 
 class Trainer:
-    """One variant of the training: its network, its optimizer, and its loader, which goes on for
-    ever.
+    """One variant of the training: its network, its optimizer, and a loader that never ends.
 
-    switches  of `VARIANTS`
+    switches  those of the variant, as in `VARIANTS`
     """
 
     def __init__(self, bench: Bench, switches: tuple):
@@ -85,17 +85,17 @@ class Trainer:
         self.batches = iter(self.loader)
 
     def steps(self, count: int) -> np.ndarray:
-        """Train so many steps. Returns (5,) seconds of one step: of each phase, and in all.
+        """Train `count` steps. Returns (5,): seconds of each phase and of the whole, per step.
 
-        On a GPU the phases are timed by its own clock, without waiting for it: data loading by the
-        CPU's clock, until the batch is there and its copy has begun. The time in all ends when the
-        GPU is done.
+        Data loading is timed by the CPU's clock, until the batch is there and its copy to the GPU
+        has begun. On a GPU the other phases are timed by CUDA events, without waiting in between.
+        The whole ends when the GPU has finished.
         """
         torch.backends.cudnn.benchmark = "autotuner" in self.switches
         self.bench.stopwatch.wait()
         start = time.perf_counter()
         data_s = 0.0
-        steps = []  # the marks of each
+        steps = []  # the marks of each step
         for _ in range(count):
             data_start = time.perf_counter()
             images, labels = next(self.batches)
@@ -112,7 +112,7 @@ class Trainer:
         return np.array([data_s, *phase_seconds, total_s]) / count
 
     def step(self, images, labels):
-        """Do one step. Returns the four marks between its phases."""
+        """Do one step. Returns four marks: before the forward pass and at the end of each phase."""
         amp_dtype = torch.float16 if self.bench.on_gpu else torch.bfloat16
         marks = [mark(self.bench)]
         with torch.autocast(self.bench.device.type, amp_dtype) if self.amp else nullcontext():
@@ -128,7 +128,7 @@ class Trainer:
 
 
 def mark(bench):
-    """Return a moment: an event of the GPU, or the CPU's clock in seconds."""
+    """Return the present moment: a CUDA event on a GPU, else the CPU's clock in seconds."""
     if not bench.on_gpu:
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -137,22 +137,23 @@ def mark(bench):
 
 
 def seconds(first, second):
-    """Return the seconds between two marks; the GPU has passed both."""
+    """Return the seconds between two marks, both of which the GPU has passed."""
     if isinstance(first, float):
         return second - first
     return first.elapsed_time(second) / 1e3
 
 
 def scripted(network: nn.Module) -> nn.Module:
-    """Return the network as TorchScript."""
+    """Return a network as TorchScript."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated
         return torch.jit.script(network)
 
 
 def phases(bench: Bench) -> None:
-    """Train each variant in blocks of steps, the variants in turn and in random order, and write
-    its seconds.
+    """Train each variant in blocks of steps, and write the seconds of its phases.
+
+    Each variant is trained alone first, then all take turns in random order.
     """
     arms = {variant: arm_of(bench, variant) for variant in VARIANTS}
     bench.plan(arms.values())
@@ -161,11 +162,11 @@ def phases(bench: Bench) -> None:
     for variant, switches in VARIANTS.items():
         bench.begin(arms[variant])
         try:
-            trainers[variant], peaks[variant] = prepared(bench, switches)
+            trainers[variant], peaks[variant] = warm_trainer(bench, switches)
             write(
                 bench, arms[variant], [trainers[variant].steps(bench.size(10, 2))], peaks[variant]
             )
-        # no TorchScript in this torch, no shared memory for the workers, ...
+        # any error, such as a torch without TorchScript, is the reason in the row
         except Exception as error:
             trainers.pop(variant, None)
             bench.failed(arms[variant], "epoch", error)
@@ -174,29 +175,34 @@ def phases(bench: Bench) -> None:
 
 
 def arm_of(bench, variant):
-    """Return a variant as an arm of the table."""
+    """Return the arm of a variant."""
     amp = "amp-fp16" if bench.on_gpu else "amp-bf16"
     precision = amp if "amp" in VARIANTS[variant] else "fp32"
     common = {"experiment": "training-phases", "batch": bench.size(BATCH, 4), "image_size": SIDE}
     return Arm(variant=variant, precision=precision, network="resnet50", **common)
 
 
-def prepared(bench, switches):
-    """Return (a trainer that is warm, its peak of memory in bytes or None)."""
+def warm_trainer(bench, switches):
+    """Return (a `Trainer` that is warm, its peak of GPU memory in bytes or None)."""
     bench.clean()
-    before = torch.cuda.memory_allocated() if bench.on_gpu else 0
+    earlier_bytes = torch.cuda.memory_allocated() if bench.on_gpu else 0
     trainer = Trainer(bench, switches)
     trainer.steps(bench.size(8, 1))  # TorchScript is optimised in its first calls
     if not bench.on_gpu:
         return trainer, None
     torch.cuda.reset_peak_memory_stats()
     trainer.steps(2)
-    return trainer, torch.cuda.max_memory_allocated() - before
+    return trainer, torch.cuda.max_memory_allocated() - earlier_bytes
 
 
 def in_turn(bench, arms, trainers, peaks):
-    """Train blocks of steps of all trainers, in random order, until the time is over; then write
-    their rows anew.
+    """Train blocks of steps, all variants in turn, until the deadline; then write their rows.
+
+    The order is random. The rows replace those that were measured of each variant alone.
+
+    arms      {variant: its arm}
+    trainers  {variant: its `Trainer`}
+    peaks     {variant: peak of GPU memory in bytes or None}
     """
     generator = np.random.default_rng(SEED)
     names = list(trainers)
@@ -206,7 +212,7 @@ def in_turn(bench, arms, trainers, peaks):
             break
         for index in generator.permutation(len(names)):
             variant = names[index]
-            # not counted: its loader had the time of the others
+            # not counted: the loader prepared these batches while other variants trained
             trainers[variant].steps(bench.size(10, 1))
             blocks[variant].append(trainers[variant].steps(bench.size(20, 1)))
     for variant, rows in blocks.items():
@@ -215,10 +221,10 @@ def in_turn(bench, arms, trainers, peaks):
 
 
 def write(bench, arm, blocks, peak_bytes, *, in_turn=False):
-    """Write the row of a variant: seconds of an epoch of 50,000 images, from the median step of its
-    blocks.
+    """Write the row of a variant: seconds of an epoch of 50,000 images, from its median step.
 
-    blocks  of seconds as `Trainer.steps` gives them, one array a block
+    blocks   for each block what `Trainer.steps` returned
+    in_turn  True where the variants took turns
     """
     epochs = IMAGES / arm.batch * np.array(blocks)  # (blocks, 5): seconds of an epoch
     total = interval(epochs[:, -1])

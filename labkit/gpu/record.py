@@ -1,7 +1,7 @@
-"""From the journal's rows to a record of named hardware, as `labkit.ledger.recorded` reads it.
+"""Turns the rows of a journal into a record, which `labkit.ledger.recorded` reads.
 
-A record is a list of pages, one for each experiment: what was measured, {table of the ledger:
-rows}, and where.
+A record is a list of pages, one for each experiment. A page says what was measured and where, and
+holds {table of the ledger: rows}.
 """
 
 import json
@@ -39,9 +39,13 @@ IDENTITY = ("experiment", "variant", "quantity", "batch", "image_size", "precisi
 def write_record(
     journal: Journal, folder: Path, facts: dict, *, hardware: str | None, tiny: bool
 ) -> Path:
-    """Write the journal's rows of this machine as a record.
+    """Write the rows of this machine as a record: FOLDER/NAME-OF-THE-HARDWARE/gpu.json.
 
-    Returns its path, FOLDER/NAME-OF-THE-HARDWARE/gpu.json.
+    facts     fields of the machine, as its worker wrote them
+    hardware  name of the machine for people; None: the names of its GPU and its CPU
+    tiny      True: the numbers mean nothing, and the file is called gpu-tiny.json
+
+    Returns the path of the file.
     """
     hardware = hardware or ", ".join(filter(None, [facts.get("gpu"), facts.get("cpu")]))
     pages = pages_of(journal.lines(), facts, hardware=hardware, tiny=tiny)
@@ -54,8 +58,9 @@ def write_record(
 def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dict]:
     """Return the pages of the rows that one machine wrote.
 
-    lines  of a journal, oldest first
-    facts  of the machine, as its worker wrote them
+    lines     lines of a journal, oldest first
+    facts     fields of the machine, as its worker wrote them
+    hardware  name of the machine for people
     """
     rows = rows_of(lines, facts["machine_key"])
     machine = {name: fact for name, fact in facts.items() if fact is not None}
@@ -86,11 +91,10 @@ def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dic
 
 
 def rows_of(lines, machine_key):
-    """Return the best row of each measurement of a machine: one with a value before one with a
-    reason.
+    """Return one row for each measurement of a machine: the best that the journal has.
 
-    Of two with a value, that of an arm timed in turn goes before that of an arm timed alone, and
-    the newest before all.
+    A row with a value is better than one with a reason. Of two rows with a value, one of an arm
+    timed in turn is better than one of an arm timed alone. Of two such rows, the newer is better.
     """
     best = {}
     ours = False  # whether the lines that follow are of this machine
@@ -111,21 +115,21 @@ def arm_of(row):
 
 
 def has_value(row):
-    """Return True when it was measured."""
+    """Return whether the quantity of a row could be measured."""
     return row["value"] is not None
 
 
 def rank(row):
-    """Return the rank of a row: of two rows of the same measurement the higher one counts."""
+    """Return the rank of a row: of two rows of one measurement the higher rank counts."""
     return has_value(row), bool(row.get("in_turn"))
 
 
 def tables_of(rows):
-    """Return {table of the ledger: its rows} of the journal's rows of one experiment."""
+    """Return {table of the ledger: its rows} from the journal's rows of one experiment."""
     tables = {}
     for row in rows:
         if row["unit"] == "x" and (row["tolerance"] is None or row["low"] is None):
-            # the outputs could not be compared, or there are too few pairs: a `Ratio` says both
+            # no `Ratio` without a comparison of the outputs and an interval
             continue
         table, fields = as_ledger(row)
         fields |= {name: row.get(name) for name in ALSO_STORED}
@@ -136,7 +140,10 @@ def tables_of(rows):
 
 
 def as_ledger(row):
-    """Return (table, the fields that only its rows have) of a row of the journal."""
+    """Return (table, fields) of a journal's row in the ledger.
+
+    The fields are those that only rows of this table have.
+    """
     not_trained = row["experiment"] in TRAININGS and not has_value(row)
     if row["quantity"] == "epoch" or not_trained:
         return "trainings", training(row)
@@ -154,7 +161,7 @@ def as_ledger(row):
 
 
 def ratio(row):
-    """Return the fields of a `Ratio`."""
+    """Return the fields of a `Ratio` of the ledger from a row of the journal."""
     unchanged = (
         "baseline",
         "low",
@@ -175,7 +182,7 @@ def ratio(row):
 
 
 def training(row):
-    """Return the fields of a `Training`: seconds of an epoch."""
+    """Return the fields of a `Training` of the ledger, an epoch, from a row of the journal."""
     unchanged = ("images", "data_s", "forward_s", "backward_s", "optimizer_s")
     return {
         "study": STUDIES.get((row["experiment"], row["image_size"]), row["experiment"]),
@@ -191,7 +198,7 @@ def training(row):
 
 
 def latency(row):
-    """Return the fields of a `Latency`."""
+    """Return the fields of a `Latency` of the ledger from a row of the journal."""
     ms = row["value"]
     return {
         "name": name_of(row),
@@ -205,12 +212,12 @@ def latency(row):
 
 
 def label(variant: str, compiled: bool) -> str:
-    """Return the name of an arm, for people and in ratios."""
+    """Return the name of an arm for people and for rows of ratios."""
     return f"{variant}, compiled" if compiled and "compile" not in variant else variant
 
 
 def name_of(row):
-    """Return the name of a row of the ledger, another one for each row of an experiment."""
+    """Return a name for a row in the ledger, different for each row of an experiment."""
     side = f"{row['image_size']} px" if row["image_size"] else None
     precision = row["precision"] if row["precision"] != "fp32" else None
     return ", ".join(
@@ -219,7 +226,7 @@ def name_of(row):
 
 
 def as_text(row):
-    """Return a row of the journal in a line."""
+    """Return a row of the journal in one line, for people."""
     name = f"{row['item']:14} {name_of(row)}, batch {row['batch']}"
     if row["value"] is None:
         return f"{name}: not measured. {row['reason']}"
@@ -229,12 +236,12 @@ def as_text(row):
 
 
 def missing(item: str, lines: list, reason: str) -> list[dict]:
-    """Return the arms that an item planned and wrote no row of, as rows with a reason.
+    """Return a row with a reason for each arm that an item planned and wrote no row of.
 
-    Where it planned none, it is one row for the item.
+    An item that planned no arms gets one row.
 
-    lines   that the item wrote
-    reason  why they were not measured
+    lines   lines of the journal that the item wrote
+    reason  why the arms were not measured
     """
     planned = []
     rows = []
@@ -262,7 +269,7 @@ def missing(item: str, lines: list, reason: str) -> list[dict]:
 
 
 def _whole_item(item):
-    """Return the fields of an arm that stands for all of an item."""
+    """Return the fields of an arm that stands for a whole item."""
     return {
         "experiment": ITEMS[item].experiment,
         "variant": f"all of {item}",

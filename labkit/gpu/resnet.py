@@ -1,7 +1,7 @@
-"""ResNet with bottleneck blocks in plain torch; ResNet-50 by default. It needs no torchvision.
+"""ResNet with bottleneck blocks in plain torch, by default ResNet-50. It needs no torchvision.
 
 Source  He et al. 2015, arXiv:1512.03385; the stride stands in the 3x3 convolution, as in
-        torchvision's
+        torchvision
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from torch import nn
 class Bottleneck(nn.Module):
     """1x1, 3x3 and 1x1 convolutions, each with its batch norm, added to the input.
 
-    before  channels of the input
-    width   of the 3x3 convolution; the output has 4 `width` channels
-    stride  of the 3x3 convolution
+    in_channels  channels of the input
+    width        channels of the 3x3 convolution; the output has 4 `width` channels
+    stride       stride of the 3x3 convolution
     """
 
-    def __init__(self, before: int, width: int, stride: int):
+    def __init__(self, in_channels: int, width: int, stride: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 1, bias=False)
+        self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
@@ -28,8 +28,8 @@ class Bottleneck(nn.Module):
         self.norm3 = nn.BatchNorm2d(4 * width)
         self.relu = nn.ReLU(inplace=True)
         self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or before != 4 * width:
-            convolution = nn.Conv2d(before, 4 * width, 1, stride=stride, bias=False)
+        if stride != 1 or in_channels != 4 * width:
+            convolution = nn.Conv2d(in_channels, 4 * width, 1, stride=stride, bias=False)
             self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(4 * width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -41,8 +41,9 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     """A stem, four stages of blocks, the mean over the pixels, and one linear layer.
 
-    depths   blocks of each stage; (3, 4, 6, 3) is ResNet-50
-    width    of the first stage; each stage doubles it and, but for the first, halves the image
+    depths   number of blocks in each stage; (3, 4, 6, 3) is ResNet-50
+    width    width of the first stage; each further stage doubles it and halves the image
+    classes  number of classes
     input    (N, 3, H, W)
     output   (N, classes) logits
     """
@@ -59,14 +60,14 @@ class ResNet(nn.Module):
 
         # The stages; the first block of each but the first halves the image.
         blocks = []
-        before = width
+        in_channels = width
         for stage, depth in enumerate(depths):
             for index in range(depth):
                 stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(Bottleneck(before, width * 2**stage, stride))
-                before = 4 * width * 2**stage
+                blocks.append(Bottleneck(in_channels, width * 2**stage, stride))
+                in_channels = 4 * width * 2**stage
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(before, classes)
+        self.head = nn.Linear(in_channels, classes)
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

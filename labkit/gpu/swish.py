@@ -1,4 +1,4 @@
-"""FastSwish as separate operators, with a backward pass by hand, and as Triton kernels."""
+"""Times FastSwish as separate operators, with a backward pass by hand, and as Triton kernels."""
 
 import functools
 from collections.abc import Callable
@@ -12,14 +12,15 @@ from labkit.gpu.convnext import NETWORK, training_step
 from labkit.methods.fastswish import FastSwish, form
 
 FORMS = {"naive": "naive", "custom backward": "function", "Triton": "triton"}
-# over memory: x, y; then x, the gradient of y and that of x
+# tensors read or written: x and y; then also x, the gradient of y and the gradient of x
 PASSES = {"forward": 2, "forward and backward": 5}
-MAX_DIFFERENCE = 1e-5  # of two forms in fp32
+MAX_DIFFERENCE = 1e-5  # largest difference of two forms in fp32
 
 
 def fastswish(bench: Bench) -> None:
-    """Measure time and bandwidth of the forms beside copying and ReLU; then memory of training a
-    ConvNeXt with them.
+    """Measure FastSwish alone, beside copying and ReLU, and in the training of a ConvNeXt.
+
+    Alone, time and bandwidth are measured; in training, the time of a step and the memory.
     """
     x = 3 * torch.randn(bench.size(2**26, 2**12), generator=torch.Generator().manual_seed(0)).to(
         bench.device
@@ -44,9 +45,7 @@ def fastswish(bench: Bench) -> None:
 
 
 def functions(bench):
-    """Return {name: a function without arguments that returns the activation}, all that are
-    compared.
-    """
+    """Return {name: function without arguments that returns the activation}."""
     makers = {"ReLU": lambda: torch.relu}
     for name, form_name in FORMS.items():
         makers[f"FastSwish, {name}"] = functools.partial(checked, bench, form_name)
@@ -55,7 +54,10 @@ def functions(bench):
 
 
 def checked(bench: Bench, name: str) -> Callable:
-    """Return a form of FastSwish, once its values were compared with those of the naive form."""
+    """Return a form of FastSwish after comparing its values with those of the naive form.
+
+    Raises  LabError where the values differ
+    """
     function = form(name)
     x = torch.linspace(-8, 5, 4099, device=bench.device)
     difference = (function(x) - form("naive")(x)).abs().max().item()
@@ -69,8 +71,9 @@ def checked(bench: Bench, name: str) -> Callable:
 
 
 def alone(bench, x, quantity):
-    """Return the arms of one quantity: copying first, then the activations, on a tensor of x's
-    size.
+    """Return the arms of one quantity: copying, then each activation, on the tensor x.
+
+    quantity  "forward" or "forward and backward"
     """
     common = {"experiment": "fastswish"}
     group = {
@@ -84,7 +87,10 @@ def alone(bench, x, quantity):
 
 
 def forward_of(make: Callable, x: torch.Tensor) -> Callable:
-    """Return a function that calls the activation alone."""
+    """Return a function that calls an activation on x.
+
+    make  function that returns the activation
+    """
     function = make()
 
     def run():
@@ -95,8 +101,9 @@ def forward_of(make: Callable, x: torch.Tensor) -> Callable:
 
 
 def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
-    """Return a function that calls the activation and its backward pass, and returns the
-    gradient.
+    """Return a function that runs an activation forward and backward, and returns the gradient.
+
+    make  function that returns the activation
     """
     function = make()
     inputs = x.detach().clone().requires_grad_()
@@ -109,12 +116,12 @@ def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
 
 
 def write_bandwidth(count, quantity, bench, arm, timing, fields):
-    """Write the row of an arm's bandwidth: the bytes that have to be read and written at least,
-    over its time.
+    """Write the row of an arm's bandwidth: the bytes that must be read and written, over its time.
 
-    count     numbers in fp32
-    quantity  of `PASSES`
-    fields    further ones of the arm's row
+    count     numbers in the tensor, each in fp32
+    quantity  "forward" or "forward and backward"
+    timing    the `Timing` of a call in ms
+    fields    further fields of the arm's row
     """
     passes = PASSES["forward"] if arm.variant == "copying" else PASSES[quantity]
     gigabytes = 4 * count * passes / 1e9
@@ -135,7 +142,7 @@ def write_bandwidth(count, quantity, bench, arm, timing, fields):
 
 
 def in_training(bench, batch, side):
-    """Return the arms of training a ConvNeXt with ReLU and with the forms of FastSwish."""
+    """Return the arms that train a ConvNeXt with ReLU and with each form of FastSwish."""
     common = {"experiment": "fastswish", "batch": batch, "image_size": side, "network": NETWORK}
     activations = {"ReLU": torch.nn.ReLU}
     for name, form_name in FORMS.items():
@@ -148,8 +155,10 @@ def in_training(bench, batch, side):
 
 
 def write_memory(bench, arm, timing, fields):
-    """Write the row of the most memory that a step of training takes, weights and optimizer
-    included.
+    """Write the row of the most memory that a training step takes, weights and optimizer included.
+
+    timing  not used
+    fields  further fields of the arm's row, with the key "peak_bytes"
     """
     peak_bytes = fields["peak_bytes"]
     reason = None if peak_bytes else "only a GPU's allocator counts it"

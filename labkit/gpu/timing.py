@@ -1,6 +1,4 @@
-"""Timing: the device's own clock, medians with intervals, and races in which the arms take
-turns.
-"""
+"""Timing on the device's own clock: medians with intervals, and races in which arms take turns."""
 
 import math
 import time
@@ -10,14 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-SEED = 0  # of the order of the arms
-MIN_SAMPLES = 6  # from here on smallest and largest sample enclose the median 95 times of 100
-MIN_PAIRS = 11  # a ratio of fewer decides nothing
+SEED = 0  # decides the order of the arms
+MIN_SAMPLES = 6  # the smallest and the largest of 6 samples enclose the median 95 times of 100
+MIN_PAIRS = 11  # with fewer pairs of times there is no verdict on a ratio
 NULL_ARM = "the first arm again"
 
 
 class Timing(NamedTuple):
-    """A median with its 95 % interval; `low` and `high` are None with fewer than six samples."""
+    """A median with its 95 % interval.
+
+    low, high  ends of the interval; None with fewer than `MIN_SAMPLES` samples
+    samples    number of samples
+    """
 
     median: float
     low: float | None
@@ -26,11 +28,11 @@ class Timing(NamedTuple):
 
 
 def interval(samples: Any) -> Timing:
-    """Return the median of independent samples and its 95 % interval, which ends at two of the
-    ordered samples.
+    """Return the median of independent samples with its 95 % interval, a `Timing`.
 
-    The k-th smallest and k-th largest of n samples enclose the median unless fewer than k lie on
-    one side of it: P(Binomial(n, 1/2) < k) must be at most 2.5 %.
+    The interval reaches from the k-th smallest to the k-th largest of the n samples. It misses the
+    median only where fewer than k samples lie on one side of the median. k is the largest number
+    for which P(Binomial(n, 1/2) < k) is at most 2.5 %.
     """
     ordered = np.sort(np.asarray(samples, float))
     n = len(ordered)
@@ -52,8 +54,9 @@ class Stopwatch:
         self.on_gpu = device.type == "cuda"
 
     def __call__(self, call: Callable, calls: int = 1) -> float:
-        """Return milliseconds per call, from an idle device to an idle device; nothing waits in
-        between.
+        """Return milliseconds per call, from an idle device to an idle device.
+
+        Between the calls nothing waits for the device.
         """
         self.wait()
         if self.on_gpu:
@@ -71,7 +74,7 @@ class Stopwatch:
         return 1e3 * (time.perf_counter() - start) / calls
 
     def wait(self):
-        """Wait until the device has done everything."""
+        """Wait until the device has finished all its work."""
         if self.on_gpu:
             torch.cuda.synchronize()
 
@@ -79,7 +82,10 @@ class Stopwatch:
 def repeated(
     stopwatch: Stopwatch, call: Callable, *, seconds: float, calls: int = 1
 ) -> list[float]:
-    """Return times of a call in ms: for so many seconds, three of them at least."""
+    """Return samples of a call's time in ms, taken for `seconds`: at least 3, at most 100.
+
+    calls  number of calls that make one sample
+    """
     samples: list[float] = []
     end = time.monotonic() + seconds
     while len(samples) < 3 or (time.monotonic() < end and len(samples) < 100):
@@ -88,12 +94,15 @@ def repeated(
 
 
 def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> tuple[dict, dict]:
-    """Time arms in turn until a moment: in each round every arm once, in random order, the first
-    one a second time.
+    """Time arms in turn: in each round every arm once, and the first arm twice, in random order.
 
-    arms     {name: (call, calls that make one sample)}
-    end      on the clock of `time.monotonic`
-    Returns ({name: times in ms, one a round}, {name: the error that took an arm out of the race}).
+    arms     {name: (function without arguments, calls that make one sample)}
+    end      deadline on the clock of `time.monotonic`
+    rounds   most rounds
+    Returns  ({name: milliseconds per call, one for each round}, {name: the error that took an arm
+             out of the race})
+
+    The second timing of the first arm has the name `NULL_ARM`.
     """
     first = next(iter(arms))
     generator = np.random.default_rng(SEED)
@@ -116,8 +125,11 @@ def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> 
 
 
 def verdict(low: float, high: float, floor: float, pairs: int) -> str:
-    """Return the verdict on a ratio, in the words of the ledger; floor: how far the null arm's
-    interval is from 1.
+    """Return the verdict on a ratio, in the words of the ledger.
+
+    low, high  95 % interval of the ratio
+    floor      noise floor: how far the interval of an arm over itself is from 1
+    pairs      number of rounds
     """
     if pairs < MIN_PAIRS:
         return "too few pairs"

@@ -1,9 +1,9 @@
-"""Start a worker, give it one item after the other, and end it where an item takes too long.
+"""Starts the worker, gives it one item after the other, and ends an item that takes too long.
 
-A worker is kept from item to item, since starting CUDA takes seconds. One that hangs, in a compiler
-say, is killed with all processes that it started; the next item gets a new one. An item that was
-ended so is tried once more after those of its kind: what it compiled is in the compiler's cache by
-then.
+A worker measures many items, because starting CUDA takes seconds. A worker that hangs, in a
+compiler say, is killed with all processes that it started, and the next item gets a new worker. An
+item that was ended is tried once more, after the other items of its kind: by then the compiler's
+cache holds what the item compiled.
 """
 
 import json
@@ -23,10 +23,10 @@ from labkit.gpu import journal as journals
 from labkit.gpu.items import ITEMS, chosen
 from labkit.gpu.record import as_text, missing, write_record
 
-LIMIT_S = 60  # of one item
-MARGIN_S = 6  # by which the worker means to be done before that
-START_S = 180  # torch from a cold disk, and CUDA
-TRIES = 2
+LIMIT_S = 60  # seconds for one item
+MARGIN_S = 6  # the worker's own deadline is so many seconds earlier
+START_S = 180  # to import torch from a cold disk, and to start CUDA
+TRIES = 2  # most tries of one item
 MINUTES = 20.0
 POLL_S = 0.05
 
@@ -40,15 +40,15 @@ def measure(
     hardware: str | None = None,
     say: Callable = print,
 ) -> Path:
-    """Measure items in order of worth, and write the record. Returns its path.
+    """Measure items, the most useful first, and write the record. Returns the path of the record.
 
-    only      names of items, measured also if they are done; None: all that are not done on this
+    only      names of items, measured even if they are done; None: all that are not done on this
               machine
-    minutes   after so many nothing more is begun, and the item that runs is ended
-    tiny      sizes for a CPU: the numbers mean nothing
-    folder    where to; None: artifacts/gpu
-    hardware  how a reader would name this machine; None: as the card and the CPU name themselves
-    say       takes each line for people
+    minutes   after so many minutes no item is begun, and the running item is ended
+    tiny      True: sizes that a CPU can compute; the numbers then mean nothing
+    folder    folder for the journal and the record; None: artifacts/gpu
+    hardware  name of this machine for people; None: the names of its GPU and its CPU
+    say       function that is called with each line for people
     Raises    LabError for an unknown item, or where no worker starts
     """
     queue = chosen(only)
@@ -78,7 +78,7 @@ def measure(
             finished = worker.do(name, end)
             if not finished and tries[name] < TRIES:
                 queue.append(name)
-                # stable: else by worth
+                # the sort is stable: items with equal keys stay in their order
                 queue.sort(key=lambda name: (not ITEMS[name].early, tries[name]))
             path = write_record(journal, folder, facts, hardware=hardware, tiny=tiny)
     say(f"record: {path}")
@@ -86,9 +86,14 @@ def measure(
 
 
 class Worker:
-    """A process that measures, and the lines that it wrote into the journal.
+    """The process that measures, and the lines of the journal.
 
-    say  takes each row as text
+    say      function that is called with each row as text
+    lines    all lines of the journal so far
+    offset   offset in the journal behind these lines
+    process  the running process, or None
+    facts    fields of the machine
+    last     lines (`described`) of the arms in which a worker was killed
     """
 
     def __init__(self, journal: journals.Journal, tiny: bool, say: Callable):
@@ -107,9 +112,9 @@ class Worker:
         self.kill()
 
     def start(self) -> dict:
-        """Start the process: the facts of the machine.
+        """Start the process, and return the fields of the machine, as the process describes it.
 
-        Raises LabError where it ends, or says nothing in time.
+        Raises  LabError where the process ends, or writes nothing within `START_S`
         """
         paths = os.pathsep.join(filter(None, [str(root()), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "labkit.gpu.worker", str(self.journal.path)]
@@ -147,7 +152,7 @@ class Worker:
         return self.facts
 
     def has_done(self, item):
-        """Return True when the journal has all of an item, of this machine with this torch."""
+        """Return whether an item was measured to its end on this machine with this torch."""
         key = self.facts["machine_key"]
         done_lines = [
             line for line in self.lines if line["kind"] == "done" and line["item"] == item
@@ -155,9 +160,13 @@ class Worker:
         return any(line["machine_key"] == key and line["tiny"] == self.tiny for line in done_lines)
 
     def do(self, item: str, end: float) -> bool:
-        """Have an item measured, within its limit and before `end`.
+        """Have an item measured, within `LIMIT_S` and before `end`.
 
-        Returns True unless it may be worth another try.
+        Arms without a row get a row with the reason.
+
+        end  deadline on the clock of `time.monotonic`
+
+        Returns False where the item was ended, so that another try may help, else True.
         """
         limit = min(LIMIT_S, end - time.monotonic())
         if limit <= 0:
@@ -168,14 +177,14 @@ class Worker:
         process = self.process
         first_line = len(self.lines)  # of this item
         order = {"item": item, "seconds": max(0, limit - MARGIN_S), "last": sorted(self.last)}
-        with suppress(BrokenPipeError):  # it ended meanwhile: seen below
+        with suppress(BrokenPipeError):  # the process has ended: `wait` notices it
             process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.flush()
         done = self.wait(lambda line: line["kind"] == "done" and line["item"] == item, limit)
         item_lines = self.lines[first_line:]
 
         # End a process that is not done, or whose GPU refuses everything; note the arm that it was
-        # in.
+        # measuring.
         if done is None:
             reason = self.ended_because(process, limit)
             labels = [line["label"] for line in item_lines if line["kind"] == "arm"]
@@ -190,14 +199,21 @@ class Worker:
         return done is not None
 
     def ended_because(self, process, limit):
-        """Return why an item was not done."""
+        """Return a sentence that says why the worker did not finish an item.
+
+        process  the worker's process; it still runs where the limit was exceeded
+        limit    seconds that the item was allowed
+        """
         code = process.poll()
         if code is None:
             return f"ended after {limit:.0f} s"
         return f"the process that measures ended with {code}"
 
     def give_up(self, item, lines, reason):
-        """Write the reason into the rows of an item that are missing."""
+        """Write a row with the reason for each arm of an item that has no row.
+
+        lines  lines of the journal that the item wrote
+        """
         card = self.facts["gpu"]
         machine = {"device": "cuda" if card else "cpu", "torch": self.facts["torch"], "card": card}
         for row in missing(item, lines, reason):
@@ -205,13 +221,13 @@ class Worker:
         self.read()
 
     def wait(self, is_awaited, seconds):
-        """Return the first new line of the journal for which `is_awaited` is True.
+        """Return the first new line of the journal for which `is_awaited` returns True.
 
-        None when the time is over, or the process has ended.
+        Returns None when `seconds` are over, or when the process has ended.
         """
         end = time.monotonic() + seconds
         while True:
-            # asked before reading: its last lines are not missed
+            # checked before reading, so that the last lines of a process that ends are read
             running = self.process.poll() is None
             for line in self.read():
                 if is_awaited(line):
@@ -221,7 +237,7 @@ class Worker:
             time.sleep(POLL_S)
 
     def read(self):
-        """Return the new lines of the journal; its rows are passed to `say`."""
+        """Return the new lines of the journal, and pass the rows among them to `say`."""
         lines, self.offset = self.journal.lines_from(self.offset)
         self.lines += lines
         for line in lines:
@@ -230,7 +246,7 @@ class Worker:
         return lines
 
     def kill(self):
-        """End the process and all that it started."""
+        """End the process and all processes that it started."""
         if self.process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -1,6 +1,4 @@
-"""The process that measures: it takes items from its standard input, one a line, and writes rows
-into the journal.
-"""
+"""The process that measures: reads items from its standard input, writes rows to the journal."""
 
 import json
 import os
@@ -21,12 +19,12 @@ from labkit.gpu.machine import describe
 
 
 def main(path, tiny):
-    """Say which machine this is, then do the items that come, until the input ends.
+    """Describe this machine in the journal, then measure the arriving items until the input ends.
 
-    path  of the journal
-    tiny  True for sizes that a CPU can do
+    path  path of the journal
+    tiny  True: sizes that a CPU can compute
     """
-    # not enabled on purpose: fp32 means fp32 here
+    # TF32 is left off on purpose: fp32 means fp32 here
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     orders: queue.Queue = queue.Queue()
     threading.Thread(target=listen, args=(orders,), daemon=True).start()
@@ -42,12 +40,12 @@ def main(path, tiny):
 
 
 def listen(orders):
-    """Pass the lines of the standard input on; leave at once when it ends, whatever is being
-    measured.
+    """Pass the lines of the standard input to the queue `orders`; exit when the input ends.
 
-    It ends with the process at its other end, also where that was killed. It is read without a
-    buffer: the processes that load data are forks of this one, and would wait for ever for the lock
-    of a buffer.
+    The input ends when the process at its other end does, even if that was killed. This process
+    then exits at once, also in the middle of a measurement. The input is read without a buffer: the
+    processes that load data are forks of this process, and would wait for ever for the lock of a
+    buffer.
     """
     with open(os.dup(0), "rb", buffering=0) as lines:  # noqa: PTH123 (a descriptor, not a path)
         for line in lines:
@@ -56,9 +54,9 @@ def listen(orders):
 
 
 def do(bench):
-    """Measure one item; an error that the item itself did not catch becomes a row.
+    """Measure one item, and write into the journal that it is done.
 
-    Then say that it is done.
+    An error that the item did not catch is the reason in that line.
     """
     item = ITEMS[bench.item]
     bench.journal.append(kind="begin", item=bench.item, process=os.getpid())
@@ -81,9 +79,7 @@ def do(bench):
 
 
 def is_fit(bench):
-    """Return True unless the GPU refuses everything from now on, as it does after an illegal
-    access to memory.
-    """
+    """Return whether the GPU still works; after an illegal memory access every later call fails."""
     try:
         bench.clean()
         bench.stopwatch.wait()

@@ -163,7 +163,7 @@ class _OneByOne:
         index, seed = index_and_seed
         chance = torch.Generator().manual_seed(seed * len(self.data) + index)
         image = self.data.images[index : index + 1]
-        image = self.data.prepared(
+        image = self.data.network_inputs(
             image, chance, augment=self.config.augment, size=self.config.size
         )
         return image[0], self.data.labels[index]

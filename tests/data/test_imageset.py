@@ -5,7 +5,7 @@ import torch
 from torchvision.transforms import functional
 
 from labkit.data import ImageSet
-from labkit.data._transforms import change, crop, normalise, resize
+from labkit.data._transforms import crop, crop_and_mirror, normalise, resize
 from labkit.errors import DataError
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -67,7 +67,7 @@ def test_in_the_middle_and_unmirrored_a_crop_changes_nothing():
 def test_every_place_and_both_sides_come_up_about_equally_often():
     images = torch.zeros(4000, 1, 8, 8, dtype=torch.uint8)
     images[:, :, 4, 3] = 255  # one bright pixel; a border of 1 leaves 3 x 3 places, and two sides
-    seen = change(images, torch.Generator().manual_seed(0)).flatten(1).argmax(1).bincount()
+    seen = crop_and_mirror(images, torch.Generator().manual_seed(0)).flatten(1).argmax(1).bincount()
     seen = seen[seen > 0]
     assert len(seen) == 3 * 4  # columns 2, 3, 4 and mirrored 3, 4, 5
     assert seen.sum() == 4000 and seen.min() > 4000 / 18 * 0.7 and seen.max() < 4000 / 9 * 1.3
