@@ -52,8 +52,8 @@ def _read(path, digest):
     from safetensors import SafetensorError, safe_open
 
     with suppress(SafetensorError), safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-        if metadata["digest"] == digest and "facts" in metadata:
+        metadata = file.metadata() or {}  # None in a file that another program wrote
+        if metadata.get("digest") == digest and "facts" in metadata:
             return (
                 file.get_tensor("images"),
                 file.get_tensor("labels"),

@@ -46,8 +46,8 @@ def compare(
     batch      leading dimension that every output must have; None: any
     device     a device, or a `Clock` to measure with
     plan       `Plan(seconds=..., precision=...)`; the precision is half the width of the widest
-               interval of a ratio. The 11 rounds that a verdict needs may take up to twice the
-               budget; the 6 rounds that an interval needs are always timed
+               interval of a ratio, divided by the ratio. The 11 rounds that a verdict needs may
+               take up to twice the budget; the 6 rounds that an interval needs are always timed
     turns      "series": how fast is an arm that runs alone? "calls": how fast is it where calls of
                all arms alternate?
     Raises     MeasureError: the arms do not do the same work

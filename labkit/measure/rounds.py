@@ -188,10 +188,11 @@ def _time_sample(clock, fn, arguments, calls):
 
 
 def _widest_interval(rounds):
-    """Return half the width of the widest of the intervals of the arms' ratios."""
+    """Return half the width of the widest interval of the arms' ratios, relative to its ratio."""
     times = np.stack(rounds)[:, 0]  # (rounds, arms), by the clock
     half_widths = []
     for arm in range(1, times.shape[1]):
-        low, high = bootstrap_median(times[:, 0] / times[:, arm])
-        half_widths.append((high - low) / 2)
+        ratios = times[:, 0] / times[:, arm]
+        low, high = bootstrap_median(ratios)
+        half_widths.append((high - low) / 2 / np.median(ratios))
     return max(half_widths)

@@ -42,8 +42,8 @@ def in_turn(
 
     calls      {name: function}; they need not do the same work
     seconds    time budget of the timed calls, after a warm-up; 6 rounds are timed in any case
-    precision  stop early when half the width of the widest 95 % interval of the ratios is at most
-               this; 0: use all the time
+    precision  stop early when half the width of every 95 % interval of a ratio, divided by the
+               ratio, is at most this; 0: use all the time
     turns      "series": in its turn a function is called many times, and its first calls do not
                count: how fast is a function that runs alone? "calls": in its turn a function is
                called once: how fast is it where calls of all functions alternate?

@@ -9,6 +9,7 @@ import pytest
 import sample_data as sample
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from labkit import data
 from labkit.data import _cache, _images
@@ -63,6 +64,14 @@ def test_decoded_images_are_kept_and_a_damaged_copy_is_made_anew(publish, sets_h
     monkeypatch.setattr(_images, "_decoded", None)
     again = data.load("tiny-imagenet")  # needs no decoding
     assert torch.equal(first.images, again.images) and first.classes == again.classes
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"format": "pt"}])
+def test_a_kept_file_that_does_not_say_what_it_holds_is_decoded_again(tmp_path, metadata):
+    sample.class_folders(tmp_path)
+    foreign = {"images": torch.zeros(1), "labels": torch.zeros(1)}
+    save_file(foreign, tmp_path / ".labkit-train.safetensors", metadata=metadata)
+    assert len(data.load(f"folder:{tmp_path}")) == 6
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

@@ -109,6 +109,18 @@ def test_the_order_is_shuffled_anew_in_every_round():
     assert order(0) == order(0) != order(1)
 
 
+def test_the_precision_that_ends_a_measurement_is_relative_to_the_ratio():
+    def rounds(ratio):
+        machine = SimulatedMachine(0, jitter=0.05)
+        calls = {"first": machine.work(1e-3), "second": machine.work(1e-3 / ratio)}
+        times = in_turn(calls, seconds=600, precision=0.01, turns="calls", device=machine.clock)
+        return len(times.seconds)
+
+    # the width is looked at when there are 1.4 times as many rounds: so within two such steps
+    for ratio in (1 / 20, 20):
+        assert 1 / 2.1 < rounds(ratio) / rounds(1) < 2.1
+
+
 @pytest.mark.slow
 def test_drift_spikes_and_two_clock_rates_leave_the_true_ratio_in_the_interval():
     covered = 0
