@@ -1,4 +1,4 @@
-"""Which TensorRT is here, what it would run on, and what its messages mean.
+"""Find out which TensorRT is installed, what it can run on, and what its messages mean.
 
 There are two libraries with one interface. TensorRT builds on the GPU it will run on, and times
 candidates there. TensorRT-RTX builds without a GPU and leaves the last step, the machine code, to
@@ -40,13 +40,15 @@ class Library:
 
 
 def gpu_extra() -> str:
-    """Return the command that installs the full library and pycuda."""
+    """Return in words how to install the full library and pycuda."""
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
 def library() -> Any:
-    """Return the TensorRT to use: the full one where there is a GPU, else TensorRT-RTX;
-    Unavailable for none.
+    """Return the `Library` to use, of those that are installed.
+
+    Where there is a GPU the full TensorRT is preferred, elsewhere TensorRT-RTX. Raises Unavailable
+    where neither can be imported.
     """
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
     reasons = []
@@ -67,7 +69,7 @@ def library() -> Any:
 
 
 def require_gpu(tensorrt: Any) -> None:
-    """Raise Unavailable, with the reason, unless engines of this library can run here."""
+    """Raise Unavailable, with the reason, unless engines of this `Library` can run here."""
     capability = devices.compute_capability()
     if capability is None:
         raise Unavailable(
@@ -92,7 +94,10 @@ def require_gpu(tensorrt: Any) -> None:
 
 @functools.cache
 def recorder(trt):
-    """Return a logger class of this library that keeps every message: [(severity name, text)]."""
+    """Return a class of loggers that keep all messages of TensorRT: [(severity name, text)].
+
+    trt  the imported module, `Library.trt`
+    """
 
     class Recorder(trt.ILogger):
         def __init__(self):
@@ -150,10 +155,10 @@ def failed(file, messages):
 
 
 def _meaning_and_remedy(message, file):
-    """Return (the meaning of a message, the remedy or None), by `messages.toml`.
+    """Return (the meaning of a message, the remedy or None), as `messages.toml` explains them.
 
-    One that is not there means itself, without source files, line numbers and what the missing
-    driver adds.
+    A message that the file does not explain means itself, without source files, line numbers and
+    what the missing driver adds.
     """
     explanation = next((row for row in _table() if re.search(row["pattern"], message)), {})
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
@@ -167,6 +172,7 @@ def _meaning_and_remedy(message, file):
 
 @functools.cache
 def _table():
+    """Return the messages that `messages.toml` explains: dictionaries of pattern, means and fix."""
     return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))[
         "known"
     ]

@@ -1,6 +1,4 @@
-"""An engine on the GPU, fed with torch tensors: TensorRT reads and writes their memory, nothing
-is copied.
-"""
+"""Run an engine on the GPU on torch tensors: TensorRT reads and writes their memory, uncopied."""
 
 import torch
 
@@ -22,8 +20,8 @@ class Session:
     def __init__(self, tensorrt, plan):
         """Load an engine on the GPU.
 
-        tensorrt  a `libraries.Library`
-        plan      the bytes of an `Engine` of `obtain`
+        tensorrt  the `libraries.Library` that built the engine
+        plan      the bytes of the engine: `plan` of the `Engine` that `engine_file.obtain` returned
         Raises    Unavailable without a GPU; LabError for a plan that TensorRT refuses
         """
         require_gpu(tensorrt)
@@ -79,7 +77,7 @@ class Session:
         return results
 
     def _context(self):
-        """Return the execution context of the current stream."""
+        """Return the execution context of the current stream; the first call makes it."""
         stream = _stream_handle()
         if stream not in self.contexts:
             context = self.engine.create_execution_context()
@@ -91,8 +89,10 @@ class Session:
         return self.contexts[stream]
 
     def _check(self, accepted, subject):
-        """Raise a LabError with TensorRT's own words unless it accepted the subject, such as
-        "the call".
+        """Raise a LabError with TensorRT's own words, unless TensorRT accepted the subject.
+
+        accepted  whether TensorRT accepted
+        subject   what TensorRT was asked for, such as "the call"
         """
         if not accepted:
             messages = self.log.texts("INTERNAL_ERROR", "ERROR") or ["?"]
