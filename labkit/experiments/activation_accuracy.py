@@ -40,6 +40,7 @@ class QuickGELU(nn.Module):
 
 
 def gelu_by_tanh():
+    """Return PyTorch's own approximation of GELU by the hyperbolic tangent."""
     return nn.GELU(approximate="tanh")
 
 
@@ -73,13 +74,16 @@ def measure(scale):
 
 
 def _plan(scale):
-    """[(activation, whether it is trained compiled)]."""
+    """Return [(activation, True if it is trained compiled)]."""
     plain = [(name, False) for name in (("ReLU", "FastSwish") if scale.quick else ACTIVATIONS)]
     return plain + [(name, True) for name, _ in plain if name in PUBLISHED]
 
 
 def _row(name, train, test, settings):
-    """One training as a row, or the reason why there is none."""
+    """Train one network. Returns a `Training` with its accuracy, or with a reason for none.
+
+    settings  arguments of `trained`: epochs, seed, compiled and device
+    """
     compiled, seed, device = settings["compiled"], settings["seed"], settings["device"]
     fields = {
         "study": STUDY,
@@ -100,7 +104,12 @@ def _row(name, train, test, settings):
 
 
 def trained(name, data, *, epochs, seed, compiled, device):
-    """Train the network with an activation; returns the network, not compiled, in eval mode."""
+    """Train the network with one activation. Returns the network, not compiled, in eval mode.
+
+    name      one of `ACTIVATIONS`
+    data      the training images
+    compiled  train with a forward pass that torch.compile made
+    """
     if compiled:
         devices.require_compiler(device)
         # beyond eight networks of one class torch would run it eagerly, without a word

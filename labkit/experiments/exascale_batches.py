@@ -67,20 +67,21 @@ def measure(scale):
 
 
 def _count(scale):
-    """Return how many training images there are."""
+    """Return the number of training images."""
     return 4_096 if scale.quick else 32_768
 
 
 def _images_and_labels(split, scale, count=None):
-    """Return (images, labels) of a split, or of its first `count` images, on the device of the
-    experiment.
+    """Return (images, labels) of a split on the device of the experiment.
+
+    count  how many of the first images; None: all
     """
     images, labels = small_images("fashion-mnist", split, count)
     return images.to(scale.device), labels.to(scale.device)
 
 
 def _plan(count):
-    """Return [(setting, batch)]: the small batch, then half of all images and all of them."""
+    """Return [(`Setting`, batch size)]: a small batch, then half of all images, and all of them."""
     same_rate = Setting("SGD, same learning rate", torch.optim.SGD, 1 / 4, cosine)
     settings = [
         same_rate,
@@ -108,8 +109,9 @@ def cosine(step, steps):
 
 
 def rise_stay_fall(step, steps):
-    """Return a factor that rises for a tenth of the steps, stays until half of them, and falls
-    to 0.
+    """Return a factor of the learning rate that rises, stays at 1, and falls to 0.
+
+    It rises for a tenth of the steps, and falls in their second half.
     """
     progress = step / steps
     if progress < 0.1:
@@ -146,6 +148,7 @@ def _train(data, test, setting, *, batch, seed):
 
 
 def _build():
+    """Return the untrained network: three linear layers with batch norm."""
     return nn.Sequential(
         nn.Linear(196, 32),
         nn.BatchNorm1d(32),

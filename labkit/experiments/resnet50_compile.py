@@ -52,19 +52,23 @@ def measure(scale):
 
 
 def _variant(network, form, pixels):
-    """Return the name of a row; the ledger tells rows apart by it."""
+    """Return the name of a row, by which the ledger tells rows apart."""
     return f"{network}, {pixels} pixels, {form}"
 
 
 def _reason_against(pixels, device):
-    """Return why a size cannot be measured here, or None."""
+    """Return why a size cannot be measured on a device, or None."""
     if pixels == 224 and device.type == "cpu":
         return NEEDS_GPU
     return lacks_compiler(device)
 
 
 def _trainings(network, pixels, batch, *, seconds, fields, device):
-    """Yield the `Training` of each form of one network."""
+    """Yield the `Training` of each form of training one network, plain and compiled.
+
+    seconds  seconds for both forms together
+    fields   further fields of the rows
+    """
     model = models.build(network, classes=CLASSES, like=(3, pixels, pixels))[0].to(device)
     images = torch.randn(batch, 3, pixels, pixels, device=device)
     labels = torch.randint(CLASSES, (batch,), device=device)
