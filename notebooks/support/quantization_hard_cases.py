@@ -98,7 +98,7 @@ def draw_groups(lost, rows):
 
 
 def as_nodes(x, scale, low, high):
-    """Return what stands in an exported file for the rounding of x: integers, and DequantizeLinear.
+    """Return x rounded on a grid, as nodes of an exported file: integers and DequantizeLinear.
 
     scale      a tensor: one number for activations, one for each channel for weights and biases
     low, high  the ends of the grid, in steps
@@ -118,7 +118,10 @@ def as_nodes(x, scale, low, high):
 
 
 def observed(layer, network, calibration):
-    """Return the smallest and the largest number that enters a layer; 0.0 if none does."""
+    """Return the smallest and the largest number that enters a layer; 0.0 counts as one of them.
+
+    calibration  a batch of inputs of the network
+    """
     smallest, largest = [0.0], [0.0]
 
     def observe(layer, arguments):
@@ -154,15 +157,20 @@ def formats_table(long_rows, *, seed):
 
 
 def _in_blocks(form, size):
-    """A form of (n, size) blocks as one of whole matrices; size None: a block is a row."""
+    """Return a function that rounds a whole matrix, from one that rounds blocks (n, size).
+
+    size  numbers of a block; None: a block is a row
+    """
     return lambda w: form(w.reshape(-1, size or w.shape[1])).view_as(w)
 
 
 def _largest(blocks):
+    """Return the largest absolute value of each block, (n, 1)."""
     return blocks.abs().amax(1, keepdim=True).clamp_min(1e-30)
 
 
 def _as_type(x, kind):
+    """Return x rounded to a number format of NumPy or ml_dtypes, as float32."""
     return torch.from_numpy(x.numpy().astype(kind).astype(np.float32))
 
 
