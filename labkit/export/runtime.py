@@ -58,7 +58,7 @@ def explained(model, task):
         ) from error  # fmt: skip
 
 
-def written(model, path, **metadata):
+def write_unchecked(model, path, **metadata):
     """Save a ModelProto for a short time, such as a part of a graph that is run once.
 
     Returns the path. The file is not checked: files for the user are written by
