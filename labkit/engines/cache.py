@@ -76,8 +76,8 @@ def cache_key(
 ) -> str:
     """Return 16 hex digits that stand for everything that a compiled file depends on.
 
-    Whatever differs gives another key: another driver or instruction set too. The arguments are
-    those of `find_or_build`.
+    A difference in any of this gives another key, also another driver or instruction set. The
+    arguments are those of `find_or_build`.
     """
     dependencies = {
         "model": model_sha256,

@@ -46,9 +46,7 @@ def recipe_of(model: Any) -> str | None:
 
 
 def _has_8_bit_weights(model):
-    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and
-    64.
-    """
+    """Return True if a weight in INT8 uses more than 7 bits: a number beyond -64 and 64."""
     for tensor in model.graph.initializer:
         if (
             tensor.data_type == TensorProto.INT8

@@ -2,11 +2,11 @@
 several seeds.
 
 A ConvNeXt of one block (48 channels, patches of 7 x 7 pixels) learns 10,000 small pictures of
-clothes for five epochs. A row for each way to train it and each seed. Seeds are shared: the same
-first weights and the same order of images.
+clothes for five epochs. There is a row for each way to train it and each seed. The same seed gives
+the same first weights and the same order of images to all ways.
 
-A quarter of an hour on one core; it takes as long as it takes, whatever `--minutes` says. `quick`:
-640 images, one epoch, one seed, ReLU and FastSwish.
+It takes a quarter of an hour on one core, whatever `--minutes` says. `quick`: 640 images, one
+epoch, one seed, ReLU and FastSwish.
 
 Source  the accuracies of the published table "activations" of `labkit.ledger.published`, one
         training each

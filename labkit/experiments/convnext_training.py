@@ -10,8 +10,9 @@ epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat
 Images are those of Tiny-ImageNet where `labkit data get tiny-imagenet` has brought them here, else
 random ones of their shape; the row says which.
 
-By default twenty minutes, and five steps of each variant at least: a CPU without instructions for
-bfloat16 computes AMP so slowly that they take longer. `quick`: convnext-mini at 32 x 32, batch 16.
+By default it measures for twenty minutes, and makes five steps of each variant at least: a CPU
+without instructions for bfloat16 computes AMP so slowly that these steps take longer. `quick`:
+convnext-mini at 32 x 32, batch 16.
 
 Source  the published table "compile-amp" of `labkit.ledger.published`
 """

@@ -2,11 +2,11 @@
 stays and falls.
 
 The small network of the lesson on large batches learns 32,768 images of 14 x 14 pixels for 8
-epochs: with a batch of 32,768 that is 8 steps. A row for each setting, its accuracy the mean of
-four seeds. Learning rates as in the lesson: SGD 1/4 and 1, LARS 0.2.
+epochs: with a batch of 32,768 that is 8 steps. There is a row for each setting, with the mean
+accuracy of four seeds. Learning rates are those of the lesson: SGD 1/4 and 1, LARS 0.2.
 
-About two minutes on one core; it takes as long as it takes, whatever `--minutes` says. `quick`:
-4,096 images, batches of 2,048 and 4,096, one seed.
+It takes about two minutes on one core, whatever `--minutes` says. `quick`: 4,096 images, batches of
+2,048 and 4,096, one seed.
 
 Source  the sizes: You et al. 2017, arXiv:1708.03888 and arXiv:1709.05011; the published table
         "exascale-batches"
@@ -96,8 +96,9 @@ def _plan(count):
 
 
 def lars(params, lr):
-    """Return LARS as the lesson writes it: no momentum, and the trust coefficient stands in the
-    learning rate.
+    """Return LARS as the lesson writes it, without momentum.
+
+    The trust coefficient is part of the learning rate.
     """
     named_weights = [(str(number), weight) for number, weight in enumerate(params)]
     return LARS(without_vectors(named_weights), lr, momentum=0.0, trust=1.0)

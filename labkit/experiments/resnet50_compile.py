@@ -1,12 +1,12 @@
 """What torch.compile gains in training: a ResNet-50 beside the published ConvNeXt.
 
 Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and
-compiled, in turn. A row for each network and form of training, at 64 x 64 pixels and batch 16, and
-on a GPU at 224 x 224 and batch 128, as published. Steps are timed, not whole epochs: an epoch of
-100,000 images is so many times the median step.
+compiled, in turn. There is a row for each network and form of training, at 64 x 64 pixels and batch
+16, and on a GPU at 224 x 224 and batch 128, as published. Steps are timed, not whole epochs: the
+time of an epoch of 100,000 images is its number of steps times the median step.
 
-By default four minutes; on two cores the compilations take five more. `quick`: convnext-mini and a
-ResNet-18.
+By default it times for four minutes; on two cores the compilations take five more. `quick`:
+convnext-mini and a ResNet-18.
 
 Source  a sentence of the README of the published table "compile-amp": a ResNet-50 gained more from
         compiling

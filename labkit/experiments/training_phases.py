@@ -1,17 +1,17 @@
 """ResNet-50 on images of CIFAR-100's shape: seconds of data, forward, backward and optimizer, one
 change at a time.
 
-A row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript, all of
-them), and one more for what the table lacks: the same Adam as a fused kernel. Steps of batch 64 at
-32 x 32 pixels are timed, the variants in turn; twenty epochs of 50,000 images are 15,620 times the
-median step. The clock waits for the device between the phases. On a CPU with one thread it is the
-thread's own clock, which stands still while another program has the core.
+There is a row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript,
+all of them), and one more that the table lacks: the same Adam as a fused kernel. Steps of batch 64
+at 32 x 32 pixels are timed, the variants in turn; the time of twenty epochs of 50,000 images is
+15,620 times the median step. The clock waits for the device between the phases. On a CPU with one
+thread it is the thread's own clock, which stands still while another program has the core.
 
 Images are those of CIFAR-100 where `labkit data get cifar100` has brought them here, else random
 ones of their shape; weights are random: neither changes a time. What needs a GPU is a row with a
 reason where there is none.
 
-By default five minutes. `quick`: a ResNet-18, batch 8.
+By default it times for five minutes. `quick`: a ResNet-18, batch 8.
 
 Source  the published table "training-phases" of `labkit.ledger.published`
 """

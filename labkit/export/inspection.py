@@ -84,8 +84,7 @@ def _reason_of(text):
 def _limit_memory(model, path):
     """Let this process take only as much more memory as a file with its external data should need.
 
-    A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it
-    is.
+    Of a sparse file only the bytes on the disk count: it claims to be far larger than it is.
     """
     files = [path, *(path.parent / location for location in _locations(model))]
     bytes_on_disk = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())

@@ -51,8 +51,9 @@ ITEMS_AT_ONCE = 32  # so many items are in memory in float64
 
 
 def decibels(db: float) -> str:
-    """Return "14.9 dB" for 14.96: rounded down, so that no figure below a limit reads as if it
-    reached it.
+    """Return a figure as a text, rounded down: "14.9 dB" for 14.96.
+
+    So no figure below a limit reads as if it reached the limit.
     """
     if not math.isfinite(db):
         return f"{db} dB"
@@ -239,8 +240,9 @@ def _squared_error(exact, answers):
 
 
 def _decibels(signal, noise):
-    """Return 10 log10(signal / noise) of arrays: infinite without noise, else minus infinity
-    without a signal.
+    """Return 10 log10(signal / noise) of arrays.
+
+    It is infinite without noise, and minus infinite with noise but without a signal.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(noise == 0, np.inf, 10 * np.log10(np.divide(signal, noise)))

@@ -75,7 +75,8 @@ def as_kernel(function):
 def with_activation(network, function):
     """Return a copy of a network with the same weights and another activation.
 
-    network  of the lesson: each of its layers of class `Activation` has a field `function`
+    network   the lesson's network: each of its layers of class `Activation` has a field `function`
+    function  the other activation
     """
     twin = copy.deepcopy(network)
     for layer in twin.modules():
@@ -90,12 +91,12 @@ LONG = 4  # layers of an nn.Sequential; a longer one is cut into parts
 
 
 def cuts(network):
-    """Return the ways to cut a network into pieces, from coarse to fine: {in words: names of the
-    pieces}.
+    """Return the ways to cut a network into pieces, from coarse to fine.
 
-    The first has one piece, the network. In the next ones each piece gives way to the layers in it
-    that have layers of their own; a piece without such layers stays. Lists of layers are looked
-    through: nobody calls them.
+    Returns {the way in words: names of the pieces}. The first way has one piece, the network. In
+    each further way a piece is replaced by the layers inside that have layers of their own; a piece
+    without such layers stays. A list of layers is never a piece, for nobody calls a list: its
+    layers are.
     """
     ways, names = {}, [""]
     while names not in ways.values():
@@ -385,7 +386,10 @@ def kernels(function, *inputs):
 
 
 def loop_of(source):
-    """Return the loop of a generated kernel, without casts and type names, its constants put in."""
+    """Return the loop of a generated kernel, made readable.
+
+    Casts and type names are left out, and constants are put in where they are used.
+    """
     noise = r"static_cast<\w+>|at::vec::|decltype\(\w+\)::|inductor_vec_mask_cast<.*?>|std::"
     noise = rf"{noise}|Vectorized<\w+>::|VecMask<\w+,\d>|Vectorized<\w+>|auto "
     lines = [re.sub(noise, "", line.strip()) for line in source.splitlines()]
@@ -417,7 +421,9 @@ def wrapped(function, fused):
 def try_tools(tools, forms):
     """Return a table of what each tool does with each form of a function.
 
-    tools  {name: function of a form; a list that it returns is counted}
+    tools  {name: function that applies the tool to a form; where it returns a list, its length is
+           shown}
+    forms  {name: form}
     """
     return pd.DataFrame(
         {

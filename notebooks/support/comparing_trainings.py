@@ -53,7 +53,7 @@ def draw_pairs(one, other, names):
     """Draw a dot per seed: the accuracies of two networks; on the dashed line both are equal.
 
     one, other  (seeds,) percent
-    names       of both
+    names       names of the two networks
     """
     figure, ax = canvas(4.4, 4.0)
     ax.plot(one, other, "o", color=COLOURS[0], ms=5, alpha=0.6)

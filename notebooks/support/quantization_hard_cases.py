@@ -54,6 +54,8 @@ def draw_channels(layers, names, bits=8):
     """Draw the largest weight of each channel, and half a step of one grid for the layer.
 
     layers  {name: a layer with weights}
+    names   {name of a layer: what it is called in the text}
+    bits    of the grid
     """
     figure, ax = canvas(8, 2.9)
     for place, (name, layer) in enumerate(layers.items()):
@@ -75,8 +77,8 @@ def draw_channels(layers, names, bits=8):
 def draw_groups(lost, rows):
     """Draw points lost against the bits that a weight takes. Shows the picture.
 
-    lost  {size of a group: Interval of points}
-    rows  Interval of points with one scale for each row
+    lost  {weights that share a scale: `Interval` of points}
+    rows  `Interval` of points with one scale for each row
     """
     figure, ax = canvas(6, 2.9)
     bits = [4 + 16 / size for size in lost]

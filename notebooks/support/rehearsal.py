@@ -167,7 +167,7 @@ class Context:
 
     @property
     def engine(self):
-        """Return what knows the profile: here the context itself."""
+        """Return the object that knows the profile: here it is the context itself."""
         return self
 
     def get_tensor_profile_shape(self, name, profile_index):

@@ -138,11 +138,11 @@ def floor_of(judged: Score) -> tuple[float, float]:
 
 
 def thumbnails(folder: Path) -> Path:
-    """Write a file that holds a thumbnail, 7 x 7 pixels, and the label of every test image.
+    """Write an ONNX file that holds a thumbnail, 7 x 7 pixels, and the label of every test image.
 
-    It answers with the label of the nearest. For the thumbnail x of a picture and a stored one w,
-    the squared distance is x·x - 2 (x·w - w·w / 2): the nearest has the largest x·w - w·w / 2, one
-    matrix product.
+    The file answers with the label of the nearest thumbnail. For the thumbnail x of a picture and a
+    stored thumbnail w, the squared distance is x·x - 2 (x·w - w·w / 2): the nearest w has the
+    largest x·w - w·w / 2, and one matrix product computes these for all w.
     """
     test = load("fashion-mnist", "test")
     pictures = torch.cat([batch for batch, _ in test.batches(1000)])
@@ -172,7 +172,7 @@ def thumbnails(folder: Path) -> Path:
 
 
 def linear(folder: Path) -> Path:
-    """Write a linear classifier, from one equation and without training."""
+    """Write a linear classifier as an ONNX file: it comes from one equation, without training."""
     some = load("fashion-mnist", "train", limit=4000)
     x = torch.cat([batch.flatten(1) for batch, _ in some.batches(1000)])
     x = torch.cat([x, torch.ones(len(x), 1)], 1)
@@ -294,7 +294,7 @@ class Worth:
         )
 
     def time_gain(self, name: str) -> Interval:
-        """Return how many times as fast whole calls are with a technique after all others."""
+        """Return how many times as fast whole calls become by a technique after all others."""
         everything = frozenset(self.techniques)
         return self.interval(self.faster[everything] / self.faster[everything - {name}])
 
@@ -434,9 +434,9 @@ class Grid(nn.Module):
 
 @torch.no_grad()
 def with_grids(network: nn.Sequential, calibration: torch.Tensor) -> nn.Sequential:
-    """Return a copy that rounds weights and inputs of its layers to 8 bits.
+    """Return a copy of a network that rounds weights and inputs of its layers to 8 bits.
 
-    calibration  pictures; the ranges of the inputs are those that they show
+    calibration  pictures, whose numbers decide the ranges of the inputs
     """
     twin = _without_norms(network)
     for layer in [layer for layer in twin if isinstance(layer, WHERE_ROUNDED)]:
@@ -447,7 +447,7 @@ def with_grids(network: nn.Sequential, calibration: torch.Tensor) -> nn.Sequenti
 
 
 def _without_norms(network):
-    """Return one `Sequential` in which each norm right after a layer is folded into it."""
+    """Return one `Sequential` in which each norm right after a layer is folded into that layer."""
     fuse = {nn.Conv2d: fuse_conv_bn_eval, nn.Linear: fuse_linear_bn_eval}
     layers = []
     for layer in copy.deepcopy(network).eval():

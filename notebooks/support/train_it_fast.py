@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 
 def faster(before: Row, after: Row) -> Interval:
-    """Return how many times as fast the second row reaches the target.
+    """Return how many times as fast the second recipe reaches the target, an `Interval`.
 
     That is fewer images times cheaper images. Both factors were measured apart, so their relative
     errors add up as squares do.
@@ -136,7 +136,12 @@ def choose(tries: Mapping, target: float) -> Choice:
 
 
 def draw_needed(lengths, accuracies, target, slope):
-    """Draw accuracy against images, and a line of `slope` points per doubling through the dots."""
+    """Draw accuracy against images, and a line through the dots with a given slope.
+
+    lengths, accuracies  (trainings,) images and percent
+    target               percent
+    slope                points per doubling of the images
+    """
     middle = np.log2(lengths).mean() + (target - np.mean(accuracies)) / slope
     figure, ax = canvas(6, 3)
     ends = np.array([min(lengths) / 1.2, max(lengths) * 1.2])

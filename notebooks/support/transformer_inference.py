@@ -514,7 +514,7 @@ def _as_text(value):
 
 
 def _why_not(arm):
-    """Return why this run has no row of a way that nothing refused."""
+    """Return why this run has no row of a way, although nothing refused the way."""
     if arm.startswith("TensorRT"):
         return "no NVIDIA GPU here"
     return "only in the profile lab"

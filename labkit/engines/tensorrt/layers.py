@@ -1,5 +1,4 @@
-"""The content of a built engine: kernels, the types they compute in, and the fate of each node of
-the ONNX graph.
+"""Read what is in a built engine: its kernels, their types, and what became of each ONNX node.
 
 A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts
 with `Layers:`.
@@ -225,7 +224,10 @@ def _actual(node, kernels):
 
 
 def _tensor_types(graph):
-    """Return {tensor name: "fp32", "int8", ...} of everything whose type is known."""
+    """Return the types of a graph's tensors: {tensor name: "fp32", "int8", ...}.
+
+    Tensors of unknown type are left out.
+    """
     numbers = {}  # {tensor name: ONNX's number of its type}
     for value in (*graph.input, *graph.value_info, *graph.output):
         numbers[value.name] = value.type.tensor_type.elem_type

@@ -115,10 +115,10 @@ def recorder(trt):
 
 
 def rejected(file, problems):
-    """Return the LabError of a graph that the parser refused.
+    """Return the LabError about a graph that the parser refused.
 
-    file      its name
-    problems  [(the ONNX node, its operator, the parser's message)]
+    file      name of the ONNX file
+    problems  [(name of the ONNX node, its operator, the parser's message)]
     """
     sentences = []
     for node, operator, message in problems[:MAX_PROBLEMS]:
@@ -137,9 +137,9 @@ def rejected(file, problems):
 
 
 def failed(file, messages):
-    """Return the LabError of a build that failed after parsing.
+    """Return the LabError about a build that failed after parsing.
 
-    file      its name
+    file      name of the ONNX file
     messages  the errors that TensorRT logged, oldest first
     """
     readings = [_meaning_and_remedy(message, file) for message in messages] or [

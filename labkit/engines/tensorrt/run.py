@@ -10,11 +10,10 @@ TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
 
 class Session:
-    """A loaded engine. Calling it puts the work on the current CUDA stream and returns at once, as
-    torch does.
+    """A loaded engine. A call puts the work on the current CUDA stream and returns at once.
 
-    One execution context serves one stream at a time, so each stream gets its own; they share the
-    weights.
+    One execution context serves one stream at a time, so each stream gets its own; the contexts
+    share the weights.
     """
 
     def __init__(self, tensorrt, plan):
