@@ -130,9 +130,7 @@ class _Search:
         )
 
     def _up_to(self, name):
-        """Return a ModelProto of the nodes that a tensor depends on, with this tensor as its
-        output.
-        """
+        """Return a ModelProto of the nodes that a tensor depends on; its output is this tensor."""
         import onnx
 
         # Find the nodes that it depends on, and what they read, those of the graphs inside them

@@ -1,5 +1,4 @@
-"""The compiled files of this machine, engines of TensorRT and packages of AOTInductor: they lie in
-artifacts/engines.
+"""Keep the compiled files of this machine (TensorRT, AOTInductor) in artifacts/engines.
 
 A compiled file is a program: loading it runs what is in it. And it is right only for the model, the
 settings, the versions and the processor that it was built for. So the name of the file holds a hash

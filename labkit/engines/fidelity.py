@@ -1,5 +1,4 @@
-"""Does a file in small integers still answer like the network, and does an engine answer what the
-file means?
+"""Compare a file in small integers with its network, and an engine with what the file means.
 
 A file with Q/DQ nodes says where every value is rounded. An engine may compute it in another way:
 on a CPU without VNNI instructions, products of 8 bits are added in 16, which can overflow. Then it

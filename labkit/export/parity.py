@@ -136,8 +136,9 @@ def agreement(pairs: Iterable[tuple]) -> Parity:
 
 
 def _agreement_of(pairs):
-    """Return the `Parity` of one output from its pairs (reference, exported), one for each
-    batch.
+    """Return the `Parity` of one output.
+
+    pairs  (reference, exported) for each batch
     """
     import torch
 

@@ -1,5 +1,6 @@
-"""How well answers reproduce what varies in a reference: the SQNR without the mean, of an output
-and of its channels.
+"""Measure how well answers reproduce what varies in a reference: the SQNR without the mean.
+
+It is computed for an output as a whole and for its channels:
 
     dB = 10 log10( V / E ),    V = mean of (r - m)^2,    E = mean of (a - r)^2
 

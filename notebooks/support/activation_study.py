@@ -1,5 +1,4 @@
-"""For the lesson on activations: pictures, what the compiler writes, the published tables, and the
-ways to checkpoint a network.
+"""For the lesson on activations: pictures, generated kernels, published tables, checkpoints.
 
 Nothing here times; the lesson does.
 """

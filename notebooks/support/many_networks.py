@@ -1,15 +1,16 @@
-"""Train one small network with many seeds at once: the weights of all are stacked, and each step
-moves them together.
+"""Train one small network with many seeds at once.
+
+The weights of all networks are stacked, and each step moves them together.
 
     runs = train_many(build, (images, labels), range(64), test=(test_images, test_labels),
     learning_rate=0.01)
     runs.accuracy  # (64,) percent
 
-The loop that it repeats, for one seed, is the `train` of the lesson on comparing trainings: AdamW,
-a learning rate of one cycle, a new random order in each epoch. One product of stacked matrices does
-the work of a layer for all networks, so that PyTorch's price for each call is paid once. Networks
-with batch norm or dropout are refused: train those in a loop (`labkit.train.repeat`), as
-convolutions, which gain little here.
+For one seed this is the loop `train` of the lesson on comparing trainings: AdamW, a learning rate
+of one cycle, a new random order in each epoch. One product of stacked matrices does the work of a
+layer for all networks, so that PyTorch's price for each call is paid once. Networks with batch norm
+or dropout are refused: train them in a loop (`labkit.train.repeat`). Do the same with convolutions,
+which gain little here.
 """
 
 import math

@@ -1,12 +1,13 @@
-"""Worker processes that can send each other tensors: torch.distributed with gloo, over this
-machine's loopback.
+"""Worker processes that can send each other tensors, by torch.distributed with gloo.
+
+The tensors travel over this machine's loopback interface.
 
     with Team(2) as team:
         sums = team.run(function, *args)  # function(*args) in each worker; the answers, by rank
 
-They stay until the team is closed, because each needs a moment to begin. `function` may stand in a
-notebook: it travels by value. A failure in one worker comes back in words, and then all of them
-end: the others may be waiting for it.
+The workers stay until the team is closed, because each needs a moment to begin. `function` may be
+defined in a notebook: it travels by value. A failure in one worker comes back in words, and then
+all workers end: the others may be waiting for the one that failed.
 """
 
 import datetime

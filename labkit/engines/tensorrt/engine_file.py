@@ -30,9 +30,7 @@ class Engine:
 
     @property
     def how(self) -> str:
-        """Return "built" for an engine that was built just now, "reused" for one that was built
-        before.
-        """
+        """Return "built" for an engine that was built just now, else "reused"."""
         return "reused" if self.built is None else "built"
 
 

@@ -26,8 +26,11 @@ MAX_PROBLEMS = 3  # of a graph that an error names: there may be hundreds
 
 @dataclass(frozen=True)
 class Library:
-    """An imported TensorRT: the module `trt`, its name ("tensorrt" or "tensorrt-rtx") and
-    version.
+    """An imported TensorRT.
+
+    trt      the imported module
+    name     "tensorrt" or "tensorrt-rtx"
+    version  version of the library
     """
 
     trt: ModuleType
