@@ -1,4 +1,4 @@
-"""What this machine can and cannot do: one line each, with the reason and the fix."""
+"""Check what this machine can and cannot do: one line per check, with the reason and the fix."""
 
 import shutil
 import sys
@@ -10,9 +10,9 @@ from labkit.files import artifacts, notebooks, root
 
 
 def examine() -> list[Check]:
-    """All checks, in the order a reader meets them.
+    """Run all checks of the doctor, in the order in which a reader of the course meets them.
 
-    Takes a few seconds: the engines are really imported.
+    Returns a list of `Check`. This takes a few seconds: the engines are really imported.
     """
     return [
         Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True),
@@ -34,6 +34,7 @@ def examine() -> list[Check]:
 
 
 def _tried(name, detail):
+    """Return a needed `Check`: passed with the text of `detail()`, failed after a LabError."""
     try:
         return Check(name, True, detail(), needed=True)
     except LabError as error:
@@ -41,6 +42,7 @@ def _tried(name, detail):
 
 
 def _ledger():
+    """Write this machine to the ledger. Returns a text with the free space of the disk."""
     ledger.add(device.describe())
     return f"writable, {shutil.disk_usage(artifacts()).free / 2**30:,.0f} GiB free"
 
@@ -50,7 +52,10 @@ def _lessons():
 
 
 def _engines():
-    """Each engine, and below it what it wants. One that does not load is a line too."""
+    """Yield a `Check` for each engine, followed by the checks that the engine itself asks for.
+
+    An engine whose module does not load gets a failed check with the reason.
+    """
     kinds = {"torch": "torch modules", "onnx": "ONNX files"}
     for name in engines.names():
         try:
@@ -76,7 +81,7 @@ def _engines():
 
 
 def _helpers():
-    """What else the lessons use, with what they do without it."""
+    """Yield a `Check` for each further package of the lessons, with what replaces the package."""
     yield from (check("onnx", needed=True), check("onnxscript", needed=True))
     linux = "the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"
     yield check("netron", without="graphs are shown as a table")
@@ -102,8 +107,10 @@ def _cpu():
 
 
 def _quota():
-    """Whether a container gives less time than its cores have: libraries start a thread for each
-    core that they see.
+    """Yield a `Check` of a container's share of CPU time, where the share is limited.
+
+    Libraries start a thread for each core that they see. The check fails where torch has more
+    threads than the share allows cores.
     """
     allowed = device.quota()
     if allowed is None:
@@ -121,7 +128,7 @@ def _quota():
 
 
 def _cpu_types():
-    """Whether the CPU has instructions for the small number formats."""
+    """Yield a `Check` for each small number format: has the CPU instructions for the format?"""
     flags = set(device.cpu_isa())
     for name, instructions in {
         "bf16 on the CPU": device.BF16_FLAGS,
@@ -165,8 +172,9 @@ def _data_sets():
 
 
 def verdict(checks: list[Check]) -> str:
-    """The last line: what is missing and needed, or that nothing is, with what is not here all
-    the same.
+    """Return the last line of the doctor: which needed checks failed, or that all of them passed.
+
+    Where all of them passed, the line also names the failed checks that were not needed.
     """
     missing = [check.name for check in checks if check.needed and not check.ok]
     if missing:

@@ -52,8 +52,10 @@ class LabError(Exception):
 
 
 def require_known(name: object, known: list | tuple | set | dict, what: str) -> None:
-    """Raise a LabError that lists what is known unless `name` is among it; `what` it is, such as
-    "network".
+    """Raise a LabError that lists the known names, unless `name` is one of them.
+
+    known  the names that exist
+    what   the kind of thing that has such a name, for the message, such as "network"
     """
     if name not in known:
         expected = " or ".join(map(str, known))
@@ -66,8 +68,9 @@ def require_known(name: object, known: list | tuple | set | dict, what: str) -> 
 
 
 def brief(value: object) -> str:
-    """A value as a message shows it, at most 60 characters; Python itself refuses to print a
-    very long number.
+    """Return the text of a value for a message, at most 60 characters long.
+
+    Python refuses to print an integer of several thousand digits; the text then says that in words.
     """
     try:
         return f"{value!r:.60}"
@@ -96,9 +99,7 @@ class Unavailable(LabError):
 
 
 def explained(error: OSError) -> LabError:
-    """An `OSError` as a `LabError` that names the file and says what to do: for the command
-    line.
-    """
+    """Return the `LabError` of an `OSError`: it names the file and says what to do next."""
     step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")
     return LabError(
         "The operating system refused.", found=str(error) or type(error).__name__, fix=step
@@ -111,11 +112,12 @@ _TORCH_CANNOT_WRITE = re.compile("inline_container|iostream error|PytorchStreamW
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """The refused write behind what a library raised, as an `OSError`; None where it is something
-    else.
+    """Return the `OSError` of the refused write that made a library raise `error`, or None.
 
-    safetensors writes the number into its text, `shutil.copytree` into a list, and torch raises an
-    error of its own, with the `OSError` as its context or without one.
+    A disk refuses a write where it is full, read-only or broken, or where a file would be too large
+    (`_REFUSED_WRITES`). Libraries hide the number of the error: safetensors writes it into its
+    text, `shutil.copytree` into a list of errors. torch raises an error of its own, with the
+    `OSError` as its context or without one. None means that `error` has another cause.
     """
     numbers = re.findall(r"(?:os error |Errno )(\d+)", str(error))
     cause: BaseException | None = error

@@ -1,4 +1,4 @@
-"""Where things lie, and writes that are whole or not there at all."""
+"""The folders of the workbook, and writes of files that are whole or not there at all."""
 
 import hashlib
 import os
@@ -12,12 +12,15 @@ from labkit.errors import DataError, LabError, disk_error, explained
 
 
 def root():
-    """The workbook's folder (the one that holds `notebooks/`), whatever the current folder is."""
+    """Return the workbook's folder, which holds `notebooks/`, whatever the current folder is.
+
+    The environment variable `LABKIT_ROOT` names another folder.
+    """
     return Path(os.environ.get("LABKIT_ROOT") or Path(__file__).resolve().parent.parent)
 
 
 def notebooks() -> list[Path]:
-    """The lessons of the course in order: the paths of `notebooks/NN_*.ipynb`.
+    """Return the paths of the course's lessons, `notebooks/NN_*.ipynb`, in order.
 
     Raises LabError where there are none.
     """
@@ -33,23 +36,26 @@ def notebooks() -> list[Path]:
 
 
 def deeper_notebooks() -> list[Path]:
-    """The tours and proofs beside the lessons, by name: the paths of `notebooks/deeper/*.ipynb`.
+    """Return the paths of the tours and proofs, `notebooks/deeper/*.ipynb`, sorted by name.
 
-    There may be none.
+    The list may be empty.
     """
     return sorted((root() / "notebooks" / "deeper").glob("*.ipynb"))
 
 
 def my_lessons() -> Path:
-    """The folder of the reader's own copies and of `mine.py`; `LABKIT_MY_LESSONS` moves it.
+    """Return the folder of the reader's own copies of lessons and of `mine.py`; it may be missing.
 
-    It may be missing.
+    The environment variable `LABKIT_MY_LESSONS` names another folder.
     """
     return Path(os.environ.get("LABKIT_MY_LESSONS") or root() / "my-lessons").absolute()
 
 
 def artifacts() -> Path:
-    """The folder for what runs produce; `LABKIT_ARTIFACTS` moves it. Made when missing."""
+    """Return the folder for what runs produce, and make the folder if it is missing.
+
+    The environment variable `LABKIT_ARTIFACTS` names another folder.
+    """
     folder = Path(os.environ.get("LABKIT_ARTIFACTS") or root() / "artifacts")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,8 +65,12 @@ def artifacts() -> Path:
 
 
 def require_other_file(source: str | Path, target: str | Path) -> None:
-    """Raise LabError where writing `target` would replace `source`, the file it is made of;
-    links are followed.
+    """Raise LabError where `target` is the same file as `source`: writing would replace the source.
+
+    Links are followed.
+
+    source  the file that the result is made of
+    target  the file that is about to be written
     """
     source, target = Path(source), Path(target)
     if source.exists() and target.exists() and source.samefile(target):
@@ -96,8 +106,10 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_together(*paths: str | Path) -> Iterator[list[Path]]:
-    """Yield a temporary path for each of several files that belong together; none is published
-    before all are whole.
+    """Yield a temporary path for each of several files that belong together.
+
+    The files are renamed to their own paths when all are written. An error before that leaves every
+    old file as it was.
     """
     with ExitStack() as publications:
         yield [publications.enter_context(atomic(path)) for path in paths]
@@ -105,13 +117,12 @@ def atomic_together(*paths: str | Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def draft(path: str | Path) -> Iterator[Path]:
-    """Yield a path of the same name in a temporary folder beside `path`: a file that is checked
-    before it is published.
+    """Yield a path of the same name in a temporary folder beside `path`: the file is checked there.
 
-    On success the file takes the place of `path`; else it is gone, and what stood there is
-    untouched. Unlike the temporary name of `atomic`, this one may be shown, and has the ending that
-    readers of the file want. Files written beside it, such as the weights that an ONNX file names,
-    are published with it.
+    On success the new file replaces `path`. After an error the new file is deleted, and `path` is
+    untouched. Unlike the temporary name of `atomic`, this name may be shown, and has the ending
+    that readers of the file want. Files that are written beside the new one, such as the weights
+    that an ONNX file names, are published with it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +172,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def _sync(folder):
-    """Bring all files of a folder to the disk."""
+    """Flush all files of a folder to the disk (fsync)."""
     for file in folder.rglob("*"):
         if file.is_file():
             with file.open("rb+") as opened:
@@ -170,8 +181,10 @@ def _sync(folder):
 
 @contextmanager
 def _disk_errors_named(path):
-    """Turn what a library raises when the disk refuses a write into an `OSError` that names
-    `path`.
+    """Raise an `OSError` that names `path` where the disk refuses a write inside the context.
+
+    This replaces the error of a library. An error with another cause, or one that names its file
+    already, is raised unchanged.
     """
     try:
         yield
@@ -209,13 +222,13 @@ def write_together(texts: dict[Path, str]) -> None:
 
 
 def sha256(path):
-    """Hex digest of a file's bytes."""
+    """Return the sha256 of a file's bytes as hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def short_digest(text):
-    """16 hex digits that stand for a text: the beginning of its sha256."""
+    """Return 16 hex digits that identify a text: the beginning of its sha256."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -226,7 +239,11 @@ def copy(source, target):
 
 
 def require_published(path, expected_sha256, *, fix, problem=None):
-    """Raise DataError unless the file has the sha256 that it was published with."""
+    """Raise DataError unless the file `path` has the sha256 with which it was published.
+
+    fix      what the user can do, for the message
+    problem  the first sentence of the message; None: a sentence that fits any file
+    """
     found = sha256(path) if path.is_file() else "no such file"
     if found != expected_sha256:
         raise DataError(

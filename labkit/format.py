@@ -1,4 +1,4 @@
-"""How measured values look: a number with its unit, a row as a line or a small table."""
+"""Show measured values to people: a number with its unit, a row as a line or as a small table."""
 
 import math
 from html import escape
@@ -9,12 +9,13 @@ PREFIXED = ("", "s", "B", "op/s", "B/s")
 
 
 class Shown:
-    """Gives a measured row a face: `facts()` is a list of (label, text), shown as text and as a
-    small table.
+    """Base class of rows that are shown to people, as a line of text or as a small HTML table.
+
+    A subclass defines `facts()`, which returns a list of (label, text).
     """
 
     def summary(self):
-        """One line for people."""
+        """Return all facts of the row as one line of text."""
         return " · ".join(f"{label} {text}" for label, text in self.facts())
 
     def _repr_html_(self):
@@ -27,14 +28,13 @@ class Shown:
 
 
 def shown(value: float | None, unit: str = "", *, digits: int = 3) -> str:
-    """A number for people, with its unit: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images";
-    "unknown" for None and NaN.
+    """Return a number with its unit as a text: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images".
 
-    unit    one of `PREFIXED` goes with an SI prefix, any other (and None, for none) with the number
-            as it is; the plural is up to the caller. A count takes no prefix below 1: 0.9 per
-            second, not 900 m
-    digits  significant ones; what stands before the decimal point is never cut, so counts stay
-            whole
+    value   the number; None and NaN become "unknown"
+    unit    a unit of `PREFIXED` gets an SI prefix; any other unit follows the number as it is;
+            None: no unit. The caller writes the plural. Only seconds have prefixes below 1: 0.9 per
+            second is not 900 m
+    digits  significant digits. Digits before the decimal point are never cut, so counts stay whole
     """
     if value is None or value != value:
         return "unknown"

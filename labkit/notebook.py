@@ -1,4 +1,4 @@
-"""Reads Jupyter notebooks, for whatever in labkit looks into one."""
+"""Read Jupyter notebooks: their cells and texts, their digest, and whether they have outputs."""
 
 import json
 from pathlib import Path
@@ -42,8 +42,9 @@ def markdown_sources(path: Path) -> list[str]:
 
 
 def cells_digest(path: Path) -> str:
-    """Return a digest of the types and sources of a notebook's cells: running the notebook does
-    not change it.
+    """Return 16 hex digits of the types and sources of a notebook's cells.
+
+    Running the notebook does not change the digest, for outputs are not part of it.
     """
     cells = [[cell.cell_type, cell.source] for cell in read_notebook(path).cells]
     return short_digest(json.dumps(cells))

@@ -1,6 +1,4 @@
-"""A package that offers names of its modules, and imports a module when one of its names is first
-asked for.
-"""
+"""Let a package offer names of its modules, and import a module when a name of it is first used."""
 
 import importlib
 from collections.abc import Mapping
@@ -8,9 +6,11 @@ from typing import Any
 
 
 def offered(package: str, by_module: Mapping[str, tuple[str, ...]], name: str) -> Any:
-    """Return what a package offers under a name: the body of the package's own `__getattr__`.
+    """Import the module of a package that offers `name`, and return the object of that name.
 
-    package    its full name, `__name__` there
+    A package calls this function as the whole body of its own `__getattr__`.
+
+    package    the package's full name: `__name__` in the package
     by_module  {module of the package: the names that it offers}
     Raises     AttributeError for any other name, as Python expects of `__getattr__`
     """

@@ -2,16 +2,17 @@
 
 A new engine is one file `NAME.py` in this folder. It holds
 
-RUNS        "torch" (it is given a module in eval mode, on the example's device) or "onnx" (the path
-            of a checked file)
-PRECISIONS  which of `PRECISIONS` it serves
-NEEDS       the kind of device that it runs on, such as "cuda"; left out where any will do
-check()     yields a `labkit.device.packages.Check` for each thing it wants, for the doctor
+RUNS        "torch": `load` is given a torch module in eval mode, on the device of the example; or
+            "onnx": `load` is given the path of a checked ONNX file
+PRECISIONS  the precisions that the engine can run in, a choice of `PRECISIONS` below
+NEEDS       the kind of device that the engine runs on, such as "cuda"; left out where any will do
+check()     yields a `labkit.device.packages.Check` for each thing that the engine needs, for the
+            doctor
 load(model, example, *, precision, threads)  returns a `labkit.engines.served.Served`, or raises
                                              Unavailable
 
-The doctor, the command line, the tests and the lessons' tables find it by itself, in the order of
-the names.
+The doctor, the command line, the tests and the lessons' tables find the new engine without being
+told, and list engines by name.
 """
 
 import importlib
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from labkit.engines.served import Served
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
-# modules here that are about engines
+# modules of this folder that are no engines
 _NO_ENGINES = (
     "bench",
     "cache",
@@ -43,8 +44,10 @@ _REQUIRED_NAMES = ("RUNS", "PRECISIONS", "check", "load")
 
 
 def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str, ...]:
-    """Return the names of all engines, or of those that run "torch" modules or "onnx" files, or
-    serve a precision.
+    """Return the sorted names of all engines, or of the engines that fit.
+
+    runs       "torch" or "onnx": only engines that run such models
+    precision  one of `PRECISIONS`: only engines that run in it
     """
     modules = {module.name for module in pkgutil.iter_modules(__path__)} - set(_NO_ENGINES)
     engines = sorted(name for name in modules if not name.startswith("_"))
@@ -56,8 +59,10 @@ def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str
 
 
 def get(name):
-    """Return the module of an engine; LabError when there is none of this name, or it does not
-    load.
+    """Return the module of an engine.
+
+    Raises LabError where no engine has this name, or where its module does not load or is
+    incomplete.
     """
     require_known(name, names(), "engine")
     try:
@@ -87,10 +92,11 @@ def load(
 
     name           one of `names()`
     model_or_onnx  a torch module (put into eval mode, on the device of `example`), or the path of
-                   an ONNX file, which those of torch cannot run
+                   an ONNX file, which an engine of torch modules cannot run
     example        (N, C, H, W) floats or (N, T) int64 tokens
-    precision      one of `PRECISIONS`; an ONNX file holds its own; int8 and fp8 need one with Q/DQ
-                   nodes
+    precision      one of `PRECISIONS`. An ONNX file is run in the precision that it holds; some
+                   engines also run a file of fp32 in bf16 or fp16. int8 and fp8 need an ONNX file
+                   with Q/DQ nodes
     threads        CPU threads; None: as many as torch uses
     Raises         Unavailable, with the reason and the fix, where the engine or the precision
                    cannot run; LabError for a compiled file in place of its model, or for a damaged
@@ -132,8 +138,12 @@ def load(
 
 
 def _loaded(engine, name, model, example, settings):
-    """Return what an engine makes of a model; whatever it raises becomes an `Unavailable` with
-    the reason.
+    """Return the `Served` that an engine makes of a model.
+
+    Any error of the engine but a LabError becomes an Unavailable with the reason.
+
+    engine    the engine's module
+    settings  precision and threads
     """
     try:
         return engine.load(model, example, **settings)

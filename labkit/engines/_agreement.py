@@ -1,4 +1,4 @@
-"""How near is an engine's answer to the right one, and how near must it be?"""
+"""How near is an engine's answer to the right answer, and how near must it be?"""
 
 import numpy as np
 
@@ -12,23 +12,32 @@ ON_GPU_DB = 40.0
 
 
 def limit_db(served):
-    """Return the SQNR that an engine has to reach: in fp32 it may differ by rounding only."""
+    """Return the least SQNR, in dB, that the answers of a `Served` have to reach.
+
+    In fp32 an engine may differ by rounding only, so its limit is higher.
+    """
     if served.precision != "fp32":
         return fidelity.ENGINE_DB
     return EXACT_DB if served.device.startswith("cpu") else ON_GPU_DB
 
 
 def agreement(right, answer, served):
-    """Return the SQNR of an engine's answer, and the least that is enough, in dB.
+    """Return (SQNR of an engine's answer, the least SQNR that is enough), both in dB.
 
-    In fp32 it is the weakest channel's where that is too low: one whose variation is lost in the
-    figure of the whole.
+    The SQNR is usually that of the whole output. In fp32 each channel must reach
+    `fidelity.ENGINE_DB` as well, for a channel that varies little hardly counts in the figure of
+    the whole: where the whole is good enough but the weakest channel is not, the two numbers are
+    those of the channel.
+
+    right, answer  tensors: one output of the network and of the engine
+    served         the `Served` that answered
     """
     db, limit = _agreement_db(right, answer), limit_db(served)
     if served.precision != "fp32" or not db >= limit:
         return db, limit
 
-    # What rounding explains counts as equal: in a channel that hardly varies it would be much.
+    # A difference that rounding explains counts as none: a channel that hardly varies has little
+    # beside which it could be small.
     right = right.cpu().double()
     answer = answer.cpu().double()
     if not right.ndim or not right.isfinite().all():
@@ -44,14 +53,16 @@ def agreement(right, answer, served):
 
 
 def agree(right, answer, served):
-    """Return True where an engine's answer counts as the same."""
+    """Return True where an engine's answer is near enough to the right answer: see `agreement`."""
     db, limit = agreement(right, answer, served)
     return db >= limit
 
 
 def _agreement_db(right, answer):
-    """Return the SQNR of an answer in dB: -inf for another shape, or a number that is not finite
-    where it should be.
+    """Return the SQNR of an engine's answer, in dB.
+
+    Infinite where all numbers are equal; NaN equals NaN. Minus infinite where the shapes differ, or
+    where two numbers differ and one of them is not finite.
     """
     right = right.cpu().double().numpy()
     answer = answer.cpu().double().numpy()

@@ -1,9 +1,10 @@
-"""Does an engine answer what a file says, or a torch module? If not: the first operator of the
-file that it computes in another way.
+"""Compare an engine's answers with what an ONNX file or a torch module means.
 
 An engine may ignore an attribute of an operator, pad in another way, or overflow, without a word.
-So each of its outputs is compared with ONNX Runtime without any optimization, or with the module
-run by torch in fp32, on the inputs of the measurement and on others, before a time is believed.
+So each of its outputs is compared before a time is believed: with the file run by ONNX Runtime
+without any optimization, or with the module run by torch in fp32. The inputs are those of the
+measurement, and others. Where a file is answered in another way, the first operator that the engine
+computes in another way is named.
 """
 
 import functools
@@ -31,17 +32,17 @@ from labkit.export.runtime import answers, session_as_written
 from labkit.export.variation import ROUNDING, decibels
 from labkit.files import sha256
 
-_verdicts: dict[tuple, "Verdict"] = {}  # of this process, by the file's content
+# the verdicts of this process: {(content of the file, engine, content of the inputs): verdict}
+_verdicts: dict[tuple, "Verdict"] = {}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison of an engine's answers says.
+    """The result of comparing an engine's answers with the right answers.
 
-    db         the least SQNR of its outputs in dB; None where nothing was compared
+    db         the least SQNR of all outputs, in dB; None where nothing was compared
     reason     why the engine gets no time; None where it may be timed
-    unchecked  outputs of which the comparison says nothing, and why; None where it says something
-               of all
+    unchecked  which outputs could not be compared, and why; None where all were compared
     """
 
     db: float | None = None
@@ -52,17 +53,20 @@ class Verdict:
 def disagreement(
     served: Any, network: Any, inputs: tuple, load: Callable, user_batches: Iterable[tuple] = ()
 ) -> Verdict:
-    """Compare an engine with a network: with a file as it is written, once per file, engine and
-    inputs; or with a torch module.
+    """Compare an engine's answers with those of the network, an ONNX file or a torch module.
 
-    served        what `engines.load` made of the network
+    The verdict on a file is remembered in this process, for the same engine, precision, device and
+    content of `inputs`.
+
+    served        the `Served` that `engines.load` made of the network
     network       the path of an ONNX file, or a torch module
     inputs        a batch: one tensor per input of the network
-    load          function (path of another file, example) -> what the same engine makes of it
-    user_batches  further batches of the user's
-    Returns       a `Verdict` without a reason where the engine agrees. Its reason names the
-                  operator of a file where they differ, and the outputs where none varies with the
-                  inputs
+    load          function (path of another ONNX file, example) -> the `Served` of that file in the
+                  same engine
+    user_batches  further batches of the user's data
+    Returns       a `Verdict`. Its reason is None where the engine agrees. Otherwise the reason
+                  names the output that differs, and the operator where the network is a file; or it
+                  says that no output varies with the inputs
     """
     if not isinstance(network, (str, Path)):
         return _compare(served, network, inputs, load, user_batches)
@@ -74,7 +78,7 @@ def disagreement(
 
 
 def _compare(served, network, inputs, load, user_batches=()):
-    """Do the work of `disagreement`, without its memory."""
+    """Do the work of `disagreement` without remembered verdicts."""
     # The right answers, with as many batches as each output takes to vary.
     in_small_numbers = _is_file(network) and served.precision != "fp32"
     user_batches = list(user_batches)
@@ -104,7 +108,7 @@ def _compare(served, network, inputs, load, user_batches=()):
         )
     names = list(right_answers[0][1])
     if constant == set(names):
-        return Verdict(reason=_of_constant(names, constant, of_user=bool(user_batches)))
+        return Verdict(reason=_reason_for_constant(names, constant, of_user=bool(user_batches)))
 
     # Each output of the engine: on each batch, or in small numbers on all of them together, as
     # `labkit quantize` compares.
@@ -126,7 +130,7 @@ def _compare(served, network, inputs, load, user_batches=()):
         for batch, right, answer in pairs:
             db, limit = agreement(right, answer, served)
             if not db >= limit:
-                reason = _of_difference(db, limit, name, network)
+                reason = _reason_for_difference(db, limit, name, network)
                 if in_small_numbers and not user_batches:
                     reason = f"{reason}, on made-up examples (--data: on your own)"
                 if _is_file(network):
@@ -136,7 +140,7 @@ def _compare(served, network, inputs, load, user_batches=()):
             least = min(least, db)
     unchecked = []
     if constant:
-        unchecked.append(_of_constant(names, constant, of_user=bool(user_batches)))
+        unchecked.append(_reason_for_constant(names, constant, of_user=bool(user_batches)))
     if missing:
         unchecked.append(f"{served.engine} does not give {_listed(names, missing)}")
     no_tensors = _outputs_without_numbers(network) if _is_file(network) else []
@@ -146,8 +150,12 @@ def _compare(served, network, inputs, load, user_batches=()):
 
 
 def _together(pairs, served):
-    """Return [(batch, right answer, answer)] as one whose answers are those of all batches; the
-    batch is that with the largest difference. Answers that do not fit together stay apart.
+    """Join the batches of one output, so that all their answers are compared as one.
+
+    Returns `pairs` with a single entry; its batch is the one with the lowest SQNR. Answers whose
+    shapes do not fit together are not joined: `pairs` is returned as it is.
+
+    pairs  [(batch, right answer, engine's answer)]
     """
     shapes = {(right.shape[1:], answer.shape[1:]) for _, right, answer in pairs}
     if len(shapes) != 1 or not all(right.ndim and answer.ndim for _, right, answer in pairs):
@@ -160,6 +168,7 @@ def _together(pairs, served):
 
 
 def _is_file(network):
+    """Return True where the network is the path of an ONNX file, False for a torch module."""
     return isinstance(network, (str, Path))
 
 
@@ -169,10 +178,12 @@ def _listed(names, chosen):
     return f"the output{'s' if len(quoted) > 1 else ''} {', '.join(quoted)}"
 
 
-def _of_constant(names, constant, *, of_user):
-    """Return the sentence about outputs that do not vary, and what to do.
+def _reason_for_constant(names, constant, *, of_user):
+    """Return sentences about outputs that do not vary with the inputs, and what the user can do.
 
-    of_user  the inputs were the user's, not random ones
+    names     the names of all outputs
+    constant  the names of the outputs that do not vary
+    of_user   True where the inputs were the user's data, False where they were random
     """
     other_inputs = "other inputs" if of_user else "inputs of your own (--data)"
     if constant == set(names):
@@ -189,7 +200,8 @@ def _of_constant(names, constant, *, of_user):
     )
 
 
-def _of_difference(db, limit, name, network):
+def _reason_for_difference(db, limit, name, network):
+    """Return a sentence about an output whose SQNR `db` is below its limit."""
     meant = "the file means" if _is_file(network) else "the torch module"
     return (
         f"It answers something else than {meant}: {decibels(db)} in the output {name!r}, expected "
@@ -198,10 +210,10 @@ def _of_difference(db, limit, name, network):
 
 
 def _right_answers(network, batch):
-    """Return {name: tensor} of the outputs that are tensors, the first one first: of a file run
-    without optimizations, or of a torch module in fp32.
+    """Return the right answers to a batch: {name of an output: tensor}, the first output first.
 
-    The last sessions of files are kept open.
+    An ONNX file is run without optimizations, a torch module as it is. Outputs that are no tensors
+    are left out. The sessions of the last two files are kept open.
     """
     import torch
 
@@ -222,9 +234,10 @@ def _outputs_without_numbers(path):
 
 
 def _constant_outputs(right_answers):
-    """Return the names of outputs that have the same numbers, up to rounding, in all batches.
+    """Return the names of the outputs that have the same numbers, up to rounding, in all batches.
 
-    right_answers  [(batch, {name: tensor})]; of a single one, both halves are compared
+    right_answers  [(batch, {name of an output: tensor})]. A single batch is cut into halves, which
+                   are compared; where it has one item only, all outputs count as constant
     """
     (_, first), *further = right_answers
     if not further:
@@ -241,7 +254,10 @@ def _constant_outputs(right_answers):
 
 
 def _same_numbers(answer, other):
-    """Return True where two answers differ by rounding only."""
+    """Return True where two answers have the same shape and differ by rounding at most.
+
+    Integers have to be equal.
+    """
     if answer.shape != other.shape:
         return False
     if not answer.is_floating_point():
@@ -252,9 +268,15 @@ def _same_numbers(answer, other):
 
 
 def _answers(served, batch, right, *, of_module):
-    """Return {name: tensor} of the outputs that an engine gives, by the names of the right answers.
+    """Return an engine's answers to a batch: {name of an output: tensor}.
 
-    of_module  the outputs of a module have no names in an engine: their order counts
+    The first output is the one that a plain call returns, in float32. An engine that gives no other
+    outputs has only this entry.
+
+    right      {name of an output: tensor} of the right answers, in the order of the outputs
+    of_module  True where the network is a torch module. Its outputs have no names in an engine:
+               they are matched with `right` by their order, and only the first is returned where
+               their numbers differ
     """
     first = next(iter(right))
     by_name = {first: served(*batch)}
@@ -271,5 +293,9 @@ def _answers(served, batch, right, *, of_module):
 
 @functools.lru_cache(maxsize=2)
 def _session_of(digest, path):
+    """Return the ONNX Runtime session, without optimizations, of a checked file.
+
+    digest  sha256 of the file: a changed file gets a new session
+    """
     export.checked(path)
     return session_as_written(path)

@@ -1,6 +1,4 @@
-"""The first operator of a file that an engine computes in another way than the file says, found
-by bisection.
-"""
+"""Find the first operator of an ONNX file that an engine does not compute as the file says."""
 
 import functools
 import tempfile
@@ -9,22 +7,26 @@ from pathlib import Path
 
 from labkit import export
 from labkit.export.inputs import graph_inputs
-from labkit.export.runtime import written
+from labkit.export.runtime import write_unchecked
 from labkit.export.walk import inside
 
-SEARCH_S = 20.0  # to name the operator
+SEARCH_S = 20.0  # the longest time of a search, in seconds
 
 
 def first_difference(path, inputs, load, output, *, agrees):
     """Return a sentence that names the first operator whose output differs while its inputs agree.
 
-    The graph is cut behind tensors between its input and its output, found by bisection.
+    The search is a bisection: the graph is cut behind a tensor, and the graph before the cut is
+    run. Where the engine refuses such a graph, or the time is over, the sentence says that the
+    operator was not found.
 
+    path    the ONNX file
     inputs  a batch on which the answers differ
-    load    function (path of another file, example) -> what the same engine makes of it
+    load    function (path of another ONNX file, example) -> the `Served` of that file in the same
+            engine
     output  the name of an output that differs
-    agrees  function (right answer, answer, what the engine made of the file) -> True where they
-            count as the same
+    agrees  function (right answer, engine's answer, the engine's `Served`) -> True where the two
+            answers count as the same
     """
     model = export.checked(path)
     search = _Search(model, inputs, load, agrees)
@@ -56,7 +58,7 @@ class _Search:
         self.differs = {}  # {tensor: True if the engine computes it in another way}, of those tried
 
     def first_node(self, output):
-        """Return the NodeProto, or None when the time is over.
+        """Return the NodeProto of the first operator that differs, or None when the time is over.
 
         output  the name of an output that differs
         """
@@ -81,14 +83,14 @@ class _Search:
         return None
 
     def _reads(self, node):
-        """Return the computed tensors that a node reads, those of the graphs inside it included."""
+        """Return the names of the computed tensors that a node, or a graph inside it, reads."""
         import onnx
 
         names = [name for inner in inside(node, onnx.NodeProto) for name in inner.input]
         return [name for name in dict.fromkeys(names) if name in self.node_of]
 
     def _ancestors(self, name):
-        """Return the computed tensors that a tensor depends on."""
+        """Return the names of the computed tensors that a tensor depends on."""
         ancestors = set()
         waiting = [name]
         while waiting:
@@ -103,7 +105,7 @@ class _Search:
         """Return True if the engine computes a tensor in another way than the file says."""
         if name not in self.differs:
             with tempfile.TemporaryDirectory() as folder:
-                path = written(self._up_to(name), Path(folder) / "part.onnx")
+                path = write_unchecked(self._up_to(name), Path(folder) / "part.onnx")
                 values = self._values(path)
                 if not values:  # a constant
                     self.differs[name] = False
@@ -115,19 +117,20 @@ class _Search:
         return self.differs[name]
 
     def _values(self, path):
-        """Return the tensors of the batch that a part of the graph takes."""
+        """Return the tensors of the batch that a cut-off graph still has as inputs.
+
+        path  the ONNX file of that graph
+        """
         import onnx
 
-        left = {value.name for value in graph_inputs(onnx.load(path))}
+        remaining = {value.name for value in graph_inputs(onnx.load(path))}
         names = [value.name for value in graph_inputs(self.model)]
         return tuple(
-            tensor for name, tensor in zip(names, self.inputs, strict=True) if name in left
+            tensor for name, tensor in zip(names, self.inputs, strict=True) if name in remaining
         )
 
     def _up_to(self, name):
-        """Return a ModelProto of the nodes that a tensor depends on, with this tensor as its
-        output.
-        """
+        """Return a ModelProto of the nodes that a tensor depends on; its output is this tensor."""
         import onnx
 
         # Find the nodes that it depends on, and what they read, those of the graphs inside them
@@ -156,13 +159,17 @@ class _Search:
 
     @functools.cached_property
     def _types(self):
+        """{name of a tensor: ValueInfoProto}, for the tensors whose type can be inferred."""
         import onnx
 
         graph = onnx.shape_inference.infer_shapes(self.model).graph
         return {value.name: value for value in (*graph.value_info, *graph.output)}
 
     def _value_info(self, name):
-        """Return the type and shape of a tensor; its name alone where no type can be inferred."""
+        """Return the ValueInfoProto of a tensor: its name, type and shape.
+
+        It has the name alone where no type can be inferred.
+        """
         import onnx
 
         return self._types.get(name, onnx.ValueInfoProto(name=name))

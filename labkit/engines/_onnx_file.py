@@ -1,4 +1,4 @@
-"""The file that an engine of ONNX graphs is given, whatever the caller had."""
+"""Make the ONNX file that an engine of ONNX graphs is given, from a torch module or a file."""
 
 import copy
 import tempfile
@@ -12,12 +12,16 @@ from labkit.errors import LabError, Unavailable
 
 @contextmanager
 def as_onnx(model, example, precision, from_fp32=()):
-    """Yield the path of an ONNX file with the precision written into it; one exported for this is
-    deleted at the end.
+    """Yield the path of an ONNX file of a model, in the precision that the engine is to run.
+
+    A torch module is exported to a temporary file, which is deleted at the end.
 
     model      a torch module, or the path of an ONNX file (checked before anything reads it)
-    precision  a module is exported in it; a file must hold it
-    from_fp32  precisions that the engine computes a file of fp32 in
+    precision  one of `engines.PRECISIONS`. A module is exported in this precision; a file must hold
+               it
+    from_fp32  the precisions in which the engine itself can run a file of fp32: the file stays in
+               fp32
+    Raises     LabError for a file of another precision; Unavailable for a module in int8 or fp8
     """
     if isinstance(model, (str, Path)):
         file_precision = export.precision_of(export.checked(model))

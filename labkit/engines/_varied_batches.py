@@ -1,5 +1,7 @@
-"""Batches of other numbers than those of a measurement: an answer that does not vary with them
-shows nothing about an engine.
+"""Make batches of other numbers than those of a measurement.
+
+An engine's answers are compared on several batches, for an answer that does not vary with its input
+shows nothing about the engine.
 """
 
 from collections.abc import Iterator
@@ -10,13 +12,14 @@ import torch
 
 from labkit.export.inputs import varied_inputs
 
-NORMAL_BATCHES = 7  # further ones of normal numbers: each output should vary with one of them
-SIZES = (0.1, 10.0, 100.0)  # then of other sizes
+NORMAL_BATCHES = 7  # further batches of normal numbers: each output should vary with one of them
+SIZES = (0.1, 10.0, 100.0)  # standard deviations of the batches after these
 
 
 def made_up_batches(model: Any, inputs: tuple) -> Iterator[tuple]:
-    """Yield the made-up examples that `labkit quantize` compares on where no data are given, in
-    batches of the size of `inputs`.
+    """Yield the examples that `labkit quantize` makes up where no data are given, as batches.
+
+    Each batch is as large as `inputs`; the last one is filled up with the first examples.
 
     model   a ModelProto
     inputs  a batch: one tensor per input of the network
@@ -34,11 +37,11 @@ def made_up_batches(model: Any, inputs: tuple) -> Iterator[tuple]:
 
 
 def second_batch(inputs: tuple) -> tuple:
-    """Return another batch of the same shapes: floats from 0 to 1, as of pictures; integers in
-    reverse order.
+    """Return a batch of the same shapes as `inputs` and of other numbers.
 
-    Where none of the tensors is another one by that, the first of them gets 0 and 1, which are
-    tokens of any vocabulary.
+    Floats are random from 0 to 1, like the pixels of pictures. Integers are those of `inputs` in
+    reverse order. Where this changes no tensor at all, the first tensor gets 1 in place of each 0,
+    and 0 elsewhere: both are tokens of any vocabulary.
     """
     generator = torch.Generator().manual_seed(1)
     batch = []
@@ -55,10 +58,10 @@ def second_batch(inputs: tuple) -> tuple:
 
 
 def dark_batch(inputs: tuple) -> tuple:
-    """Return another batch of the same shapes, nearly black: where many numbers are equal, their
-    order may differ.
+    """Return a batch of the same shapes as `inputs` that is nearly black.
 
-    Of floats all are 0 but about one of 32, from 0 to 1. Integers stay.
+    About one float of 32 is random from 0 to 1, and the others are 0. Integers are those of
+    `inputs`. Among so many equal numbers an engine may pick or sort in another order.
     """
     generator = torch.Generator().manual_seed(2)
     dark = []
@@ -71,9 +74,11 @@ def dark_batch(inputs: tuple) -> tuple:
 
 
 def further_batches(inputs: tuple) -> Iterator[tuple]:
-    """Yield more batches of the same shapes: normal numbers, then smaller and larger ones.
+    """Yield further batches of the same shapes as `inputs`.
 
-    Integers are those of the inputs in another order, then 0 and 1 by chance.
+    Floats are normal numbers: with the standard deviation 1 in the first `NORMAL_BATCHES` batches,
+    then with each of `SIZES`. Integers are those of `inputs` in a random order in the first
+    batches, then random zeros and ones.
     """
     generator = np.random.default_rng(3)
     for size in (*[1.0] * NORMAL_BATCHES, *SIZES):

@@ -1,7 +1,6 @@
-"""aotinductor: a network that torch.compile's compiler made ready ahead of time, as a file of
-machine code.
+"""aotinductor: the compiler of torch.compile, run ahead of time; a file keeps its machine code.
 
-Another process loads it in milliseconds and compiles nothing. The file lies in the cache of
+Another process loads the file in milliseconds and compiles nothing. The file lies in the cache of
 `labkit.engines.cache`.
 """
 
@@ -22,7 +21,7 @@ check = inductor.check
 def load(model, example, *, precision, threads):
     """See `labkit.engines.load`.
 
-    The first time this exports and compiles, which takes from seconds to minutes.
+    The first load of a network exports and compiles it, which takes from seconds to minutes.
     """
     devices.require_compiler(example.device)
     if len(example) == 1:  # from one row the export would make a fixed size
@@ -50,9 +49,9 @@ def load(model, example, *, precision, threads):
 
 
 def _package(name, exported, example):
-    """Return the bytes of the compiled package, built before or now.
+    """Return the bytes of the compiled package, from the cache or built now.
 
-    name      begins the name of its file
+    name      begins the name of the package's file
     exported  the `torch.export.ExportedProgram`
     example   a batch
     """

@@ -31,16 +31,17 @@ def bench(
     plan: "Plan | None" = None,
     among_others: bool = False,
 ) -> Iterator[Latency]:
-    """Return an iterator of a `rows.Latency` for each batch size, each yielded when it is measured
-    and in the ledger.
+    """Measure the latency of a network in an engine, for each batch size.
 
-    network       what `labkit.engines.opening.opened` returned
-    precision     one of `engines.PRECISIONS`; None: the one it holds
+    Returns an iterator of `rows.Latency`; each row is yielded when it is measured and in the
+    ledger. A network that cannot run here gets a row with the reason and no number. An engine that
+    does not exist is a LabError at once.
+
+    network       the `Opened` that `labkit.engines.opening.opened` returned
+    precision     one of `engines.PRECISIONS`; None: the precision that the network holds
     threads       CPU threads; None: as many as torch uses
-    among_others  further engines are measured: one for another kind of model is a row, not an error
-
-    What cannot run here is a row with the reason and no number. What does not exist is refused at
-    once.
+    among_others  True where the caller measures further engines too: an engine for the other kind
+                  of model then gets a row with the reason, and raises no error
     """
     # An engine of torch modules is refused a file, unless it is one of several.
     runs = engines.get(engine).RUNS
@@ -78,7 +79,7 @@ def bench(
 
 
 def new_run():
-    """Write this machine and a new run to the ledger. Returns the key of the run."""
+    """Write this machine and a new run of `labkit bench` to the ledger. Returns the run's key."""
     machine = devices.describe()
     run = Run(
         run_key=f"bench-{uuid.uuid4().hex[:12]}",
@@ -94,10 +95,10 @@ def new_run():
 
 
 def _measure_one(engine, network, inputs, *, precision, threads, plan, user_batches=()):
-    """Return the latency of one batch size where the engine really runs, or a row with the reason.
+    """Return the `Latency` of one batch size, or a row with the reason why there is none.
 
-    Its answers are compared with what the file or the torch module means: an engine that answers
-    something else gets no number.
+    The engine's answers are compared with what the file or the torch module means: an engine that
+    answers something else gets no number.
     """
     # Load it, and compare its answers. A module's first call may compile, which the row tells: it
     # is compared afterwards.
@@ -123,7 +124,7 @@ def _measure_one(engine, network, inputs, *, precision, threads, plan, user_batc
         verdict = compare(served)
         if verdict.reason:
             return refused(reason=verdict.reason)
-    # the row says it of files in small numbers
+    # the row holds the SQNR only of files in small numbers
     sqnr_db = None if of_module or precision == "fp32" else verdict.db
     return replace(
         row,
@@ -135,18 +136,23 @@ def _measure_one(engine, network, inputs, *, precision, threads, plan, user_batc
 
 
 def _row_fields(inputs, threads):
+    """Return the fields that a row has with and without a number."""
     return {"device": str(inputs[0].device), "threads": threads, "batch": len(inputs[0])}
 
 
 def _missing(error, inputs, threads):
-    """Return the row of what an error kept from being measured."""
+    """Return the `Latency` without a number whose reason is an error."""
     return Latency(**_row_fields(inputs, threads), reason=reason_of(error))
 
 
 def verdict_of(served, network, inputs, user_batches=()):
-    """Return the `Verdict` of an engine's answers to what a file or a torch module means.
+    """Return the `Verdict` on an engine's answers: are they what the file or torch module means?
 
-    Raises Unavailable where the engine loads the network and then fails on a batch.
+    served        the `Served` that `engines.load` made of the network
+    network       the path of an ONNX file, or a torch module
+    inputs        a batch: one tensor per input of the network
+    user_batches  further batches of the user's data
+    Raises        Unavailable where the engine loads the network and then fails on a batch
     """
 
     def load(path, example):

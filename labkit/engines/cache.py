@@ -1,5 +1,4 @@
-"""The compiled files of this machine, engines of TensorRT and packages of AOTInductor: they lie in
-artifacts/engines.
+"""Keep the compiled files of this machine (TensorRT, AOTInductor) in artifacts/engines.
 
 A compiled file is a program: loading it runs what is in it. And it is right only for the model, the
 settings, the versions and the processor that it was built for. So the name of the file holds a hash
@@ -50,17 +49,16 @@ def find_or_build(
     versions: Mapping[str, str],
     suffix: str,
 ) -> CompiledFile:
-    """Return the compiled file of a model: the one that was built before for all of this, or else a
-    new one.
+    """Return the compiled file of a model from the cache; build and store it if it is missing.
 
     model_name    the name of the file begins with it, for the people who look into the folder
     model_sha256  stands for the operators and all weights, those in external files included
     build         returns the bytes of a new compiled file; it is called only where the cache has
                   none
     settings      {name: value} of what the build is asked for; values that JSON can hold
-    versions      {library: version} of what builds and runs the file
-    suffix        of the file, such as ".engine"
-    Raises        what `build` raises; OSError where the file cannot be written
+    versions      {library: version} of the libraries that build and run the file
+    suffix        ending of the file's name, such as ".engine"
+    Raises        the errors of `build`; OSError where the file cannot be written
     """
     key = cache_key(model_sha256, settings=settings, versions=versions)
     path = artifacts() / "engines" / f"{model_name}-{key}{suffix}"
@@ -77,8 +75,8 @@ def cache_key(
 ) -> str:
     """Return 16 hex digits that stand for everything that a compiled file depends on.
 
-    Whatever differs gives another key: another driver or instruction set too. The arguments are
-    those of `find_or_build`.
+    A difference in any of this gives another key, also another driver or instruction set. The
+    arguments are those of `find_or_build`.
     """
     dependencies = {
         "model": model_sha256,
@@ -90,8 +88,9 @@ def cache_key(
 
 
 def processor() -> dict:
-    """Return what machine code depends on: {name: value} of the CPU and of the first GPU (None
-    where there is none).
+    """Return the properties of the CPU and of the first GPU that machine code depends on.
+
+    Returns {name: value}; a value is None where there is no GPU, or where it is unknown.
     """
     machine = devices.describe()
     return {
@@ -104,10 +103,9 @@ def processor() -> dict:
 
 
 def refuse_compiled_file(path: str | Path) -> None:
-    """Raise LabError where somebody gives a compiled file in place of the model that it was built
-    from.
+    """Raise LabError where a compiled file is given in place of the model that it was built from.
 
-    path  of any file; it is told by its suffix, and it is not opened
+    path  path of any file; only its suffix is looked at, and the file is not opened
     """
     path = Path(path)
     build_here = BUILT_BY.get(path.suffix.lower())

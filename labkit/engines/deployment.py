@@ -1,6 +1,4 @@
-"""A network by its name, or a trained one from its file, as an ONNX file that was compared with
-it.
-"""
+"""Export a network, by its name or from its checkpoint, as an ONNX file that answers as it does."""
 
 from pathlib import Path
 
@@ -17,19 +15,23 @@ def export_by_name(
     size: int | None = None,
     inputs: str | Path | None = None,
 ) -> tuple[Path, dict, dict]:
-    """Write a network as an ONNX file and compare: (path, notes in the file, {kind of inputs:
-    `export.Parity`}).
+    """Write a network as an ONNX file, and compare the file's answers with the network's.
 
-    source   the name of a network (untrained, but for efficientnet-lite0), the path of a checkpoint
-             (.pt), or module:function, whose code is run
+    The two are compared on random inputs, and for a trained network also on test images of its data
+    set, at several batch sizes. With `inputs` they are compared on that file instead: on all its
+    items, the first alone, and all twice.
+
+    source   the name of a network (untrained, except for efficientnet-lite0), the path of a
+             checkpoint (.pt), or module:function, whose code is run
     out      the path of the file; None: the network's name in the current folder
-    weights  of one's own for the network `source`, or published ones, as in `export.network_with`
+    opset    version of the ONNX operators; None: that of `export.to_onnx`
+    weights  a file of the user's weights for the network `source`, or the name of published
+             weights, as in `export.network_with`
     size     pixels a side, for module:function and published weights
     inputs   path of a file for `export.inputs_from`, for a network that takes no pictures
-    Raises   LabError where the answers differ; then nothing is left under the name
-
-    The inputs are random ones, and for a trained network test images of its data set, at three
-    batch sizes each; or those of the file: all, the first alone, and all twice.
+    Returns  (path of the file, {key: text} of the notes in the file, {kind of inputs:
+             `export.Parity`})
+    Raises   LabError where the answers differ; then no file is left under the name
     """
     network, name, shape, notes, test_images = _network_of(source, weights, size)
     path = Path(out or f"{name}.onnx")
@@ -59,7 +61,7 @@ def export_by_name(
 
 
 def _batches_of(example):
-    """Return three batches of different sizes of one: all items, the first alone, and all twice."""
+    """Return three batches made of the items of one: all items, the first alone, all twice."""
     import torch
 
     first = tuple(tensor[:1] for tensor in example)
@@ -68,7 +70,9 @@ def _batches_of(example):
 
 
 def _network_of(source, weights, size):
-    """Return (network, its name, shape of an image, notes for the file, {kind of test images:
+    """Return the network that `export_by_name` is asked for, with what its export needs to know.
+
+    Returns (network, its name, shape of an image, notes for the file, {kind of test images:
     batches}).
     """
     function = source.partition(":")[2] if ":" in str(source) else ""

@@ -17,7 +17,7 @@ def check():
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`. Autocast keeps in fp32 what needs it."""
+    """See `labkit.engines.load`. In bf16 and fp16, autocast keeps in fp32 what needs fp32."""
     device_type = example.device.type
     dtype = DTYPES[precision]
 

@@ -1,5 +1,4 @@
-"""Does a file in small integers still answer like the network, and does an engine answer what the
-file means?
+"""Compare a file in small integers with its network, and an engine with what the file means.
 
 A file with Q/DQ nodes says where every value is rounded. An engine may compute it in another way:
 on a CPU without VNNI instructions, products of 8 bits are added in 16, which can overflow. Then it
@@ -29,20 +28,21 @@ from labkit.export.variation import Channel, decibels, likeness
 from labkit.quantize import all_outputs
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
-# that the weakest channel may lose further in an engine: twice the noise of the file itself
+# so much more may the weakest channel lose in an engine than in the file: 3 dB is twice the noise
 FURTHER_DB = 3.0
-SECONDS = 3600  # of computing, for a comparison in a process of its own
+SECONDS = 3600  # of computing: the limit of a comparison in a process of its own
 AS_WRITTEN = "the file as written"
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The likeness of the answers of two models in one output.
+    """How alike two models answer in one output, and in the outputs after it.
 
-    db       SQNR of what varies in it (`labkit.export.variation`), infinite where nothing differs
-    same     share of the items whose largest value stands at the same place of the classes, 0 to 1;
-             None where no axis is known to hold classes, or where it is one class
-    weakest  the `Channel` that lost most, None where there are no channels
+    db       SQNR in dB of what varies in the output (`labkit.export.variation`), infinite where
+             nothing differs
+    same     share of the items, 0 to 1, for which both models have the largest value at the same
+             class; None where no axis is known to hold classes, or where there is one class
+    weakest  the `Channel` with the lowest SQNR, None where there are no channels
     further  {name: `Fidelity`} of the outputs after the first
     """
 
@@ -53,13 +53,13 @@ class Fidelity:
 
     @property
     def lowest_db(self):
-        """Return the figure that decides: the lowest of all outputs and their channels."""
+        """Return the lowest SQNR, in dB, of all outputs and of all their channels."""
         lowest = self.db if self.weakest is None else min(self.db, self.weakest.db)
         return min([lowest, *(output.lowest_db for output in self.further.values())])
 
     @property
     def whole_db(self):
-        """Return the lowest figure of all outputs, each as a whole."""
+        """Return the lowest SQNR, in dB, of all outputs, without a look at single channels."""
         return min([self.db, *(output.whole_db for output in self.further.values())])
 
     def __str__(self):
@@ -72,11 +72,12 @@ class Fidelity:
 
 
 def between(right, answers, *, axis=None):
-    """Return the `Fidelity` of answers to the right ones: arrays (N, ...), or {name of an output:
-    array} for both.
+    """Return the `Fidelity` of a model's answers to the right answers.
 
-    axis  that holds the classes; None: 1 for (N, classes), and not known otherwise. Channels are
-          judged on axis 1 and on the last one, whatever the axis of the classes
+    right, answers  arrays (N, ...), or {name of an output: array} both times
+    axis            the axis of the classes; None: axis 1 of arrays (N, classes), otherwise no axis.
+                    Channels are judged on axis 1 and on the last axis, whatever the axis of the
+                    classes
     """
     if isinstance(right, dict):
         first_output, *further_outputs = right
@@ -93,16 +94,18 @@ def between(right, answers, *, axis=None):
 
 
 def answers_as_meant(as_meant: Fidelity, engine: Fidelity, file: Fidelity | None) -> bool:
-    """True if an engine answers what a file in small numbers means, by the limit that `bench` has:
-    `ENGINE_DB` in each output as a whole.
+    """Return True if an engine answers what a file in small numbers means.
 
-    Where the network makes much of little, another order of roundings changes the weakest channel
-    by as much as the file has lost itself. That is no fault of the engine: it is one where the
-    channel is `FURTHER_DB` further from the network in float than in the file.
+    Each output as a whole must reach `ENGINE_DB`, the limit of `labkit bench`. So must each
+    channel, with one exception. Where the network amplifies small differences, another order of
+    roundings changes the weakest channel by as much as the file itself has lost, and that is no
+    fault of the engine. So a channel also passes that is at most `FURTHER_DB` further from the
+    network in float than in the file.
 
-    as_meant      of the engine's answers to the file's
-    engine, file  of each to those of the network in float; None where the file cannot be run as it
-                  is written
+    as_meant  `Fidelity` of the engine's answers to the file's answers
+    engine    `Fidelity` of the engine's answers to those of the network in float
+    file      `Fidelity` of the file's answers to those of the network in float; None where the file
+              cannot be run as it is written: then only the whole outputs count
     """
     if not as_meant.whole_db >= ENGINE_DB:
         return False
@@ -112,9 +115,10 @@ def answers_as_meant(as_meant: Fidelity, engine: Fidelity, file: Fidelity | None
 
 
 def of_engine(served, path, inputs):
-    """Return the `Fidelity` of an engine's answers to what the file means.
+    """Return the `Fidelity` of an engine's answers to what the file means, for the first output.
 
-    served  what `engines.load` made of the file
+    served  the `Served` that `engines.load` made of the file
+    path    the ONNX file
     inputs  a batch: one tensor per input of the network
     """
     return between(export.as_written(path)(*inputs).numpy(), served(*inputs).cpu().numpy())
@@ -128,19 +132,20 @@ def quantized(
     axis: int | None = None,
     names: Iterable[str] | None = None,
 ) -> Iterator[tuple]:
-    """Compare a file in small numbers and its engines with `src`. Yields (name, `Fidelity` to it,
-    another or a reason).
+    """Compare a file in small numbers, and the engines that run it, with the file in fp32.
 
-    The first is the file as written, with None and the reason where ONNX Runtime has no kernels for
-    it. Then comes each engine for such files: with its `Fidelity` to the file, None where that was
-    not compared; or None and the reason why the engine does not run here. All outputs that the
-    engine gives are compared.
+    Yields tuples of three. The first tuple is (`AS_WRITTEN`, `Fidelity` of `dst` run as it is
+    written, None); where ONNX Runtime has no kernels for `dst` it is (`AS_WRITTEN`, None, the
+    reason). Then comes a tuple for each engine: (name, `Fidelity` to `src`, `Fidelity` to `dst` as
+    written, or None where that could not be run). For an engine that does not run here it is (name,
+    None, the reason). All outputs that the engine gives are compared.
 
     src     the ONNX file in fp32
+    dst     the file in small numbers that was made from `src`
     inputs  (N, C, H, W) float32 that were not used to quantize; or a list of {input name: array},
             one for each call
-    axis    as in `between`
-    names   of engines; None: all for such files
+    axis    the axis of the classes, as in `between`
+    names   names of engines; None: all engines that run such files
     """
     # The file as written.
     right = all_outputs(src, inputs)
@@ -171,16 +176,16 @@ def quantized(
 
 
 def reason_of(error: Exception) -> str:
-    """Return in one line why an engine did not answer: what went wrong, and what was seen."""
+    """Return in one line why an engine did not answer: what went wrong, and what was there."""
     if not isinstance(error, LabError):
         return f"{type(error).__name__}: {error}"
     return f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
 
 
 def _outputs(served, calls, first):
-    """Return {name: array} of the outputs that an engine gives to all calls.
+    """Return the outputs that an engine gives to all calls: {name: array}.
 
-    first  the name of the first one, of which the answer of a call counts
+    first  the name of the first output, whose values are those of a plain call, in float32
     """
     answers = []
     for call in calls:
@@ -195,7 +200,10 @@ def _outputs(served, calls, first):
 
 
 def _calls(inputs):
-    """Return the inputs as a list of calls: a tensor for each input of the network."""
+    """Return the inputs as a list of calls: a tuple of one tensor per input of the network.
+
+    An array is cut into calls of 32 items.
+    """
     import torch
 
     if isinstance(inputs, list):
@@ -206,10 +214,10 @@ def _calls(inputs):
 def quantized_apart(
     src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None
 ) -> list[tuple]:
-    """Do the work of `quantized` in a process of its own, and return its rows.
+    """Do the work of `quantized` in a process of its own, and return the tuples as a list.
 
-    An engine that ends its process gets a row with the reason. Raises `ChildEnded` where the file
-    as written does.
+    An engine that crashes its process gets a tuple with the reason. Raises `ChildEnded` where
+    running the file as it is written crashes the process.
     """
     paths = Path(src).resolve(), Path(dst).resolve()
     rows = partial(_rows, *paths, inputs, axis, sound_files=known_as_sound())
@@ -227,6 +235,7 @@ def quantized_apart(
 
 
 def _rows(src, dst, inputs, axis, names=None, *, sound_files):
+    """Return the tuples of `quantized` as a list: this is what the process of its own runs."""
     trust(sound_files)  # so that the child does not have them inspected again
     return list(quantized(src, dst, inputs, axis=axis, names=names))
 
@@ -239,12 +248,13 @@ def require(
     rejected: str | Path | None = None,
     fix: str | None = None,
 ) -> Path:
-    """Return the path of a file that reaches `min_sqnr`; a file that does not is renamed, with a
-    LabError.
+    """Return the path of a file that reaches `min_sqnr`; rename any other file and raise LabError.
 
-    fidelity  the `Fidelity` of its answers; each channel of each output must reach the limit
-    rejected  the new name; None: the file's own, with ".rejected" before its ending
-    fix       what the user may try; only the caller knows what was tried
+    fidelity  the `Fidelity` of the file's answers; each channel of each output must reach the limit
+    min_sqnr  the limit in dB
+    rejected  the new name of a file that fails; None: its own name, with ".rejected" before the
+              ending
+    fix       what the user may try, for the message; only the caller knows what was tried
     """
     path = Path(path)
     if fidelity.lowest_db >= min_sqnr:

@@ -23,7 +23,7 @@ def check():
 def load(model, example, *, precision, threads):
     """See `labkit.engines.load`.
 
-    The first call of the result compiles; that takes from seconds to minutes.
+    The first call of the `Served` compiles, which takes from seconds to minutes.
     """
     devices.require_compiler(example.device)
     return eager.load(

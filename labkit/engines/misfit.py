@@ -1,4 +1,4 @@
-"""Reasons, seen in a file in INT8 alone, why an engine may answer it worse or more slowly here."""
+"""Find reasons in an INT8 file itself why an engine may run it worse or more slowly here."""
 
 import re
 from collections.abc import Iterator
@@ -14,11 +14,13 @@ from labkit.export.runtime import notes
 
 
 def misfits(model: Any, engine: str) -> Iterator[str]:
-    """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in
-    an engine here.
+    """Yield each reason why an engine may run an INT8 file worse or more slowly on this machine.
+
+    model   the file's ModelProto; None: there is no file, and no reason
+    engine  one of `engines.names()`
     """
     module = engines.get(engine)
-    # it runs no file; a GPU takes each
+    # there is no file, or the engine runs none; an engine for GPUs takes INT8 files of any recipe
     if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):
         return
     if not devices.adds_int8() and _has_8_bit_weights(model):
@@ -35,17 +37,16 @@ def misfits(model: Any, engine: str) -> Iterator[str]:
 
 
 def recipe_of(model: Any) -> str | None:
-    """Return the engine that an INT8 file, a ModelProto, was made for, or None where it does not
-    say.
+    """Return the engine that an INT8 file was made for, or None where the file does not say.
+
+    model  the file's ModelProto
     """
     made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
     return made_for[1] if made_for else None
 
 
 def _has_8_bit_weights(model):
-    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and
-    64.
-    """
+    """Return True if a weight in INT8 uses more than 7 bits: a number beyond -64 and 64."""
     for tensor in model.graph.initializer:
         if (
             tensor.data_type == TensorProto.INT8
@@ -56,8 +57,12 @@ def _has_8_bit_weights(model):
 
 
 def depthwise(model: Any) -> str | None:
-    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise
-    convolutions, or None.
+    """Return why a network may be slower in INT8 on a CPU, or None.
+
+    The reason is convolutions in groups, such as depthwise ones; None where fewer than one
+    convolution in eight is of that kind.
+
+    model  a ModelProto
     """
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
     grouped = sum(_groups_of(node) > 1 for node in convolutions)

@@ -31,7 +31,7 @@ def check():
 def load(path, example, *, precision, threads):
     """See `labkit.engines.load`.
 
-    It runs on the GPU where its GPU package is installed, else on the CPU.
+    The model runs on the GPU where ONNX Runtime's GPU package is installed, else on the CPU.
     """
     # Open it; the first provider of the session is the one that really runs it.
     preferred = PROVIDERS.get(example.device.type)
@@ -72,8 +72,11 @@ def load(path, example, *, precision, threads):
 
 
 def _types_of(port, role):
-    """Return the (torch dtype, NumPy type) of an input or output; Unavailable where it is no
-    tensor of numbers.
+    """Return the (torch dtype, NumPy type) of an input or output of a session.
+
+    Raises Unavailable where it is no tensor of numbers.
+
+    role  "input" or "first output", for the message
     """
     if port.type in TYPES:
         return TYPES[port.type]

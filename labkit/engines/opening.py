@@ -1,4 +1,4 @@
-"""Open what a command measures: a network by its name, or an ONNX file, with inputs for it."""
+"""Open the network that a command measures, by its name or as an ONNX file, with inputs for it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from labkit.quantize import comparison_images
 
 @dataclass(frozen=True)
 class Opened:
-    """A network by name, or an ONNX file, ready for engines.
+    """A network by its name, or an ONNX file, ready for engines.
 
-    model         what `engines.load` takes
-    precision     that it holds
-    inputs        batch size -> a tuple of inputs on the device
-    user_batches  batch size -> further such tuples, of the user's data; none where inputs are
-                  random
-    graph         the ModelProto of a file
-    examples      which data of the user the inputs are, in words; None: they are random
+    model         a torch module or the path of an ONNX file, as `engines.load` takes it
+    precision     the precision that the model holds
+    inputs        function: batch size -> a tuple of input tensors on the device
+    user_batches  function: batch size -> a list of further such tuples, of the user's data; the
+                  list is empty where inputs are random
+    graph         the ModelProto of a file; None for a network by its name
+    examples      in words, which data of the user the inputs are; None: the inputs are random
     """
 
     name: str
@@ -39,7 +39,7 @@ class Opened:
     examples: str | None = None
 
     def inputs_in_words(self) -> str:
-        """Return a sentence on what a file is timed on, and on what its answers are compared."""
+        """Return sentences: which inputs is a file timed on, and which is it compared on?"""
         if self.examples is None:
             return (
                 "Timed on random numbers. In small numbers, whether answers are as the file means "
@@ -52,8 +52,9 @@ class Opened:
 
 
 def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
-    """Return the `Opened` of a network of the course, or of the path of an ONNX file.
+    """Return the `Opened` of a network of the course, or of an ONNX file.
 
+    name      the name of a network, or the path of a file .onnx
     data      a data set, a folder of pictures or a file .npz, whose test examples are the inputs;
               None: random numbers
     pictures  size, mean and std, as for `quantize.images_for`
@@ -100,9 +101,9 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
 
 
 def _arrays(batches):
-    """Return batches of examples as one array for each input.
+    """Join batches of examples: return a list with one array for each input of the network.
 
-    batches  arrays (n, C, H, W), or for a network of several inputs {its name: array}
+    batches  arrays (n, C, H, W), or for a network of several inputs {name of the input: array}
     """
     if not isinstance(batches[0], dict):
         batches = [{"input": images} for images in batches]
@@ -110,11 +111,13 @@ def _arrays(batches):
 
 
 def _examples(arrays, batch, number=0):
-    """Return examples as one batch, a tensor for each input; where there are too few, they are
-    repeated.
+    """Return one batch of examples: a tuple with a tensor for each input of the network.
 
-    arrays  as of `_arrays`
-    number  of the batch: 0 has the first examples, 1 those that follow
+    Where there are too few examples, they are repeated.
+
+    arrays  one array of examples for each input, as `_arrays` returns them
+    batch   batch size
+    number  which batch: 0 has the first examples, 1 the examples that follow
     """
     tensors = []
     for examples in arrays:

@@ -8,11 +8,11 @@ from labkit.device import packages
 from labkit.engines.served import Served
 from labkit.errors import Unavailable
 
-# Without a hint, it computes fp32 models in bf16 wherever the CPU can; only the rounding shows it.
+# Without a hint, OpenVINO computes fp32 models in bf16 where the CPU can; only rounding shows that.
 HINTS = {"fp32": "f32", "int8": "f32", "bf16": "bf16", "fp16": "f16"}
 RUNS = "onnx"
 PRECISIONS = tuple(HINTS)
-FROM_FP32 = ("bf16", "fp16")  # precisions that it computes files of fp32 in
+FROM_FP32 = ("bf16", "fp16")  # precisions in which OpenVINO itself runs a file of fp32
 
 
 def check():
@@ -21,11 +21,11 @@ def check():
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`. It runs on the CPU. bf16 and fp16 are fp32 files computed in the
-    small format.
+    """See `labkit.engines.load`. The model runs on the CPU.
 
-    Batches of the example's shape have a plan of their own: for a free shape, OpenVINO prepares
-    every call anew.
+    In bf16 and fp16 the file is one of fp32, which OpenVINO computes in the small format. For a
+    free shape, OpenVINO prepares every call anew: so the model is compiled for the example's shape,
+    and once more when a batch of another shape comes.
     """
     openvino = packages.imported("openvino")
     core = _only_core(openvino)
@@ -59,22 +59,24 @@ def load(path, example, *, precision, threads):
 
 @functools.cache
 def _only_core(openvino):
-    """Return the one Core, which lives until the process ends.
+    """Return the only Core of OpenVINO, which lives until the process ends.
 
-    Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread
-    (a garbage collection is enough), the stack is unmapped but stays in use, and the next signal
-    with a handler kills the process.
+    Its CPU plugin gives the thread that makes it a new stack for signals. If the Core is freed in
+    another thread (a garbage collection is enough), the stack is unmapped but stays in use, and the
+    next signal with a handler kills the process.
     """
     return openvino.Core()
 
 
 def _served(compiled, only=None, for_any_shape=None):
-    """Serve a compiled model. The threads that it says it uses are recorded, not those that it was
-    told to use.
+    """Return the `Served` of a compiled model.
 
-    only           the one shape that it takes, if it takes one only
-    for_any_shape  function that then compiles the model for batches of other shapes, when the first
-                   of them comes
+    Its threads are those that the compiled model reports, which may differ from those asked for.
+
+    compiled       the model as OpenVINO compiled it
+    only           the only input shape that `compiled` takes; None: it takes any shape
+    for_any_shape  function that compiles the model for any shape; it is called when the first batch
+                   of another shape than `only` comes
     """
     names = [port.any_name for port in compiled.inputs]
     request_of_shape = compiled.create_infer_request()

@@ -46,14 +46,14 @@ def race(
     threads: int | None = None,
     plan: "Plan | None" = None,
 ) -> "Iterator[Comparison]":
-    """Return an iterator of a `measure.Comparison` for each batch size; the rows of each are in the
-    ledger.
+    """Time contenders in turn, for each batch size: networks or files, each in an engine.
 
-    contenders  [(network, engine that can run it)]; all are compared with the first of them, on
-                inputs for that one
+    Returns an iterator of `measure.Comparison`; the rows of each are in the ledger. A second
+    session of the first contender is the null arm.
 
-    Engines and files are timed in turn. A second session of the first is the null arm. The other
-    arguments are those of `bench`.
+    contenders  [(`Opened`, name of an engine that can run it)]; each is compared with the first
+                contender, on inputs of the first
+    The other arguments are those of `bench`.
     """
     first, first_engine = contenders[0]
     run_key = new_run()
@@ -111,8 +111,9 @@ def race(
 
 
 def _labels(networks):
-    """Return {id(network): its short name}, all different: a file's name without ending, else
-    its whole path.
+    """Return a short name for each network: {id(network): name}, all names different.
+
+    The name is that of the file without its ending; where two files share it, the whole path.
     """
     by_id = {id(network): network for network in networks}
     stems = [Path(network.name).stem for network in by_id.values()]
@@ -128,11 +129,12 @@ def _labels(networks):
 
 @dataclass(frozen=True)
 class _Session:
-    """A network in an engine, ready to run on one batch; its answers are right.
+    """A network in an engine, ready to run on one batch; its answers have been compared.
 
-    served     what `engines.load` returned
+    name       the network and the engine, for messages
+    served     the `Served` that `engines.load` returned
     inputs     the batch on the device of the engine: carrying it there is not timed
-    unchecked  as in `Verdict`
+    unchecked  which outputs could not be compared, as in `Verdict`
     """
 
     name: str
@@ -145,8 +147,9 @@ class _Session:
 
 
 def _session(network, engine, batch, user_batches, *, precision, threads):
-    """Return the `_Session` of a network in an engine; MeasureError where the answers are
-    wrong.
+    """Load a network into an engine and compare its answers. Returns a `_Session`.
+
+    Raises MeasureError where the answers are wrong.
     """
     served = engines.load(
         engine, network.model, batch[0], precision=precision or network.precision, threads=threads
@@ -160,15 +163,16 @@ def _session(network, engine, batch, user_batches, *, precision, threads):
 
 
 def _not_alike(first, session, size, user_batches):
-    """Return why the answers of a file say nothing about those of the first one, or None.
+    """Return a text if a constant would be as near to the first network's answers as a file is.
 
-    A tolerance of the largest value may be larger than what varies. So what varies is compared, on
-    items enough to have a mean.
+    Returns None where the file is nearer. The tolerance of the race is a share of the largest
+    value, and may be larger than what varies in the answers. So what varies is compared here, on
+    enough items to have a mean.
 
-    first, session  the `_Session` of the first network and of this one
-    size            of a batch
-    user_batches    as of the first network, an `Opened`
-    Raises          MeasureError where that is so on the user's own data
+    first, session  the `_Session` of the first network, and that of the file
+    size            batch size
+    user_batches    further batches of the user's data for the first network; they may be none
+    Raises          MeasureError in place of the text where the inputs are the user's own data
     """
     if first.served.run_whole is None or session.served.run_whole is None:
         return None
@@ -202,7 +206,10 @@ def _not_alike(first, session, size, user_batches):
 
 
 def _is_comparable(name, right, answer):
-    """Return True where both of two answers have an output of this name, in the same shape."""
+    """Return True where both answers have an output of this name, in the same shape.
+
+    right, answer  {name of an output: tensor}
+    """
     return name in right and name in answer and right[name].shape == answer[name].shape
 
 
@@ -212,5 +219,5 @@ def _joined_batches(tensors):
 
 
 def _joined(*texts):
-    """Return the texts that are not None, each once, as one; None where there is none."""
+    """Join the texts that are not None, each once, with semicolons; return None for no text."""
     return "; ".join(dict.fromkeys(filter(None, texts))) or None

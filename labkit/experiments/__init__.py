@@ -1,13 +1,13 @@
-"""Experiments that take longer than a lesson. One experiment, one file: convnext-training is
-`convnext_training.py`.
+"""Experiments that take longer than a lesson: one experiment, one file, one name.
 
-Its docstring says what it measures, how long that takes and what `quick` leaves out. It holds
+The experiment convnext-training is `convnext_training.py`. The docstring of such a file says what
+the experiment measures, how long it takes and what `quick` leaves out. The file holds
 
-MINUTES         how long it takes where nobody says otherwise
+MINUTES         how many minutes it measures where the user does not say
 measure(scale)  yields rows of the ledger (Training, Latency, ...), each as soon as it is measured
 
-The command line, the tests and `labkit experiment --list` find it by itself, in the order of the
-names.
+The command line, the tests and `labkit experiment --list` find the file without being told, and
+list experiments by name.
 """
 
 import importlib
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Scale:
     """How much an experiment measures.
 
-    quick    a small network and few settings: to see that it works, in under two minutes
-    seconds  for all that is timed; exporting, compiling and first calls come on top
+    quick    True for a small network and few settings: to see that it works, in under two minutes
+    seconds  seconds for all that is timed; exporting, compiling and first calls come on top
     device   a `torch.device`
     """
 
@@ -44,32 +44,34 @@ class Scale:
 
 
 def names() -> tuple[str, ...]:
-    """Return the slugs of all experiments, such as "convnext-training"."""
+    """Return the names of all experiments, sorted, such as "convnext-training"."""
     files = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return tuple(name.replace("_", "-") for name in files if not name.startswith("_"))
 
 
 def get(name: str) -> ModuleType:
-    """Return the module of an experiment; LabError when there is none of this name."""
+    """Return the module of an experiment. Raises LabError when there is none of this name."""
     require_known(name, names(), "experiment")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def summary(name: str) -> str:
-    """Return the first paragraph of an experiment's docstring."""
+    """Return the first paragraph of an experiment's docstring, as one line."""
     return " ".join((get(name).__doc__ or "").partition("\n\n")[0].split())
 
 
 def run(
     name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0
 ) -> Iterator[Any]:
-    """Make the rows of an experiment under a run of its own, and yield each when the ledger has it.
+    """Run an experiment, and yield each row when it is in the ledger.
 
-    quick    see `Scale`; the run then has the profile quick, else lab
-    minutes  for what is timed, above 0; None: half a minute if quick, else the experiment's own
-    seed     of weights and inputs
+    The rows belong to a run of their own. An interrupted run keeps its rows; `ledger.record`
+    records only a run that went to its end.
 
-    An interrupted run keeps its rows. Only one that went to its end is recorded by `ledger.record`.
+    quick    as in `Scale`; the run has the profile "quick", otherwise "lab"
+    minutes  minutes for all that is timed, above 0; None: half a minute if quick, otherwise the
+             experiment's own `MINUTES`
+    seed     seed of weights and inputs
     """
     module = get(name)
     if minutes is not None and not 0 < minutes < float("inf"):
@@ -126,7 +128,7 @@ def _begin(name, profile, seed):
 
 
 def _seed_everything(seed):
-    """Seed Python and torch."""
+    """Seed the random numbers of Python and of torch."""
     import torch
 
     random.seed(seed)

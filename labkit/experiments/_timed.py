@@ -1,6 +1,4 @@
-"""What the experiments on latency share: a row for each batch, with a time or with the reason
-why it has none.
-"""
+"""The common part of the experiments on latency: a row for each batch, timed or with a reason."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -28,13 +26,15 @@ def timed_batches(
     seconds: float,
     row_fields: dict,
 ) -> Iterator[Latency]:
-    """Load a network into an engine and yield a `Latency` for each of several batches.
+    """Load a network into an engine, and yield a `Latency` for each of several batches.
+
+    A batch whose calls take too long gets a reason in place of a time, and so do all larger
+    batches.
 
     engine      one of `engines.names()`
     inputs      the batches, (N, ...) tensors, the smallest first
     precision   as in `engines.load`
-    seconds     for each batch. One whose calls take too long has a reason in place of a time, and
-                so have larger ones
+    seconds     seconds for each batch
     row_fields  fields of the rows: name, network, device
     """
     # beyond eight shapes of one module torch would run it eagerly, without a word
@@ -57,7 +57,7 @@ def timed_batches(
 
 
 def _timed(served: Served, x, seconds, row_fields):
-    """Return the `Latency` of one batch, or a row with the reason why it has none."""
+    """Return the `Latency` of one batch, or a row with the reason why there is no time."""
     try:
         served(x)  # the first call of a shape may compile
         one_call = _seconds_of_a_call(served, x)
@@ -79,7 +79,7 @@ def _timed(served: Served, x, seconds, row_fields):
 
 
 def _seconds_of_a_call(served, x):
-    """Return how long one call takes, until the device is idle again."""
+    """Return the seconds of one call, until the device is idle again."""
     start = time.perf_counter()
     served(x)
     devices.synchronize(x.device)
@@ -87,9 +87,10 @@ def _seconds_of_a_call(served, x):
 
 
 def _reason(error):
-    """Return a LabError as a short reason."""
+    """Return the text of a LabError in one line, at most 300 characters long."""
     return " ".join(f"{error.what} {error.found or ''}".split())[:300]
 
 
 def _without_time(x, row_fields, reason):
+    """Return the `Latency` of a batch that has a reason and no time."""
     return Latency(batch=len(x), reason=reason, **row_fields)

@@ -2,11 +2,11 @@
 several seeds.
 
 A ConvNeXt of one block (48 channels, patches of 7 x 7 pixels) learns 10,000 small pictures of
-clothes for five epochs. A row for each way to train it and each seed. Seeds are shared: the same
-first weights and the same order of images.
+clothes for five epochs. There is a row for each way to train it and each seed. The same seed gives
+the same first weights and the same order of images to all ways.
 
-A quarter of an hour on one core; it takes as long as it takes, whatever `--minutes` says. `quick`:
-640 images, one epoch, one seed, ReLU and FastSwish.
+It takes a quarter of an hour on one core, whatever `--minutes` says. `quick`: 640 images, one
+epoch, one seed, ReLU and FastSwish.
 
 Source  the accuracies of the published table "activations" of `labkit.ledger.published`, one
         training each
@@ -40,6 +40,7 @@ class QuickGELU(nn.Module):
 
 
 def gelu_by_tanh():
+    """Return PyTorch's own approximation of GELU by the hyperbolic tangent."""
     return nn.GELU(approximate="tanh")
 
 
@@ -73,13 +74,16 @@ def measure(scale):
 
 
 def _plan(scale):
-    """[(activation, whether it is trained compiled)]."""
+    """Return [(activation, True if it is trained compiled)]."""
     plain = [(name, False) for name in (("ReLU", "FastSwish") if scale.quick else ACTIVATIONS)]
     return plain + [(name, True) for name, _ in plain if name in PUBLISHED]
 
 
 def _row(name, train, test, settings):
-    """One training as a row, or the reason why there is none."""
+    """Train one network. Returns a `Training` with its accuracy, or with a reason for none.
+
+    settings  arguments of `trained`: epochs, seed, compiled and device
+    """
     compiled, seed, device = settings["compiled"], settings["seed"], settings["device"]
     fields = {
         "study": STUDY,
@@ -100,7 +104,12 @@ def _row(name, train, test, settings):
 
 
 def trained(name, data, *, epochs, seed, compiled, device):
-    """Train the network with an activation; returns the network, not compiled, in eval mode."""
+    """Train the network with one activation. Returns the network, not compiled, in eval mode.
+
+    name      one of `ACTIVATIONS`
+    data      the training images
+    compiled  train with a forward pass that torch.compile made
+    """
     if compiled:
         devices.require_compiler(device)
         # beyond eight networks of one class torch would run it eagerly, without a word

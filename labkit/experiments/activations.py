@@ -2,11 +2,11 @@
 batch 1 and 64.
 
 The published ConvNeXt (18 million weights, 224 x 224 pixels, random weights: they change no time)
-serves random images in fp32. A row for each activation, for eager PyTorch and for torch.compile, at
-each batch: sixteen in all. FastSwish is the form "function": one operation with a backward pass of
-its own.
+serves random images in fp32. There is a row for each activation, for eager PyTorch and for
+torch.compile, at each batch: sixteen in all. FastSwish is the form "function": one operation with a
+backward pass of its own.
 
-By default twenty minutes of timing; on two cores the compilations take ten more. `quick`:
+By default it times for twenty minutes; on two cores the compilations take ten more. `quick`:
 convnext-mini at 28 x 28, ReLU and FastSwish, batch 1 and 8.
 
 Source  the published table "activations" of `labkit.ledger.published`

@@ -6,9 +6,9 @@ weights: they change no time) reads sequences of up to 128 tokens, in eager PyTo
 and ONNX Runtime, each in fp32 and fp16. On a CPU fp16 is emulated or missing: such a row is slow,
 or has a reason and no time.
 
-By default sixty minutes of timing. A batch whose calls take too long for its share has a reason,
-and so have the larger ones: `--minutes 240` gives each more. `quick`: encoder-small with 16 tokens,
-fp32 only, batch 1 and 4.
+By default it times for sixty minutes. A batch whose calls take too long for its share of the time
+has a reason and no time, and so have the larger batches: `--minutes 240` gives each batch more.
+`quick`: encoder-small with 16 tokens, fp32 only, batch 1 and 4.
 
 Source  the published table "transformer-inference" of `labkit.ledger.published`
 """

@@ -10,8 +10,9 @@ epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat
 Images are those of Tiny-ImageNet where `labkit data get tiny-imagenet` has brought them here, else
 random ones of their shape; the row says which.
 
-By default twenty minutes, and five steps of each variant at least: a CPU without instructions for
-bfloat16 computes AMP so slowly that they take longer. `quick`: convnext-mini at 32 x 32, batch 16.
+By default it measures for twenty minutes, and makes five steps of each variant at least: a CPU
+without instructions for bfloat16 computes AMP so slowly that these steps take longer. `quick`:
+convnext-mini at 32 x 32, batch 16.
 
 Source  the published table "compile-amp" of `labkit.ledger.published`
 """
@@ -90,7 +91,7 @@ def measure(scale):
 
 
 def _row(variant, step_seconds, *, dataset, row_fields):
-    """Return the epoch that follows from the seconds of some steps, as a `Training`."""
+    """Return a `Training` for an epoch, whose time is its steps times the median step."""
     steps = IMAGES // row_fields["batch"]
     return Training(
         variant=variant,
@@ -102,7 +103,10 @@ def _row(variant, step_seconds, *, dataset, row_fields):
 
 
 def _batches(batch, pixels, device):
-    """Return ([(images, labels)] to train on in turn, the data set in words)."""
+    """Return (batches to train on in turn, the data set in words).
+
+    A batch is (images, labels).
+    """
     try:
         train = data.load("tiny-imagenet", "train", limit=8 * batch)
     except DataError:  # it is not here
@@ -118,8 +122,8 @@ def _batches(batch, pixels, device):
 def _lacks_memory(model, x):
     """Return why four copies of a network cannot be trained on a batch here, or None.
 
-    What backward needs is measured on two images; each variant also holds weights, gradients and
-    two moments of AdamW.
+    The memory that the backward pass needs is measured on two images; each variant also holds
+    weights, gradients and the two moments of AdamW.
     """
     activations = saved_for_backward(model, x[:2]) / 2 * len(x)
     weights = 4 * sum(weight.numel() for weight in model.parameters())
@@ -143,8 +147,11 @@ def lacks_compiler(device: torch.device) -> str | None:
 
 
 def seconds_of_steps(model, batches, *, variants, seconds):
-    """Return {variant: [seconds of each counted step]}; the variants take each batch in turn
-    until the time is over.
+    """Time training steps of variants, which take each batch in turn until the time is over.
+
+    Returns {variant: [seconds of each counted step]}.
+
+    seconds  seconds for all variants together
     """
     # The first steps of a variant compile.
     train_steps = {}
@@ -167,8 +174,9 @@ def seconds_of_steps(model, batches, *, variants, seconds):
 
 
 def order_of_turn(variants, turn):
-    """Return the variants in their order in one turn: the first of one turn is the last of the
-    next.
+    """Return the variants in their order in one turn.
+
+    The variant that begins one turn ends the next.
     """
     first = turn % len(variants)
     return variants[first:] + variants[:first]
@@ -183,11 +191,11 @@ def timed_step(train_step, x, y):
 
 
 def training_arm(network, steps=None, *, compiled=False, amp=False):
-    """Return (a copy of the network, function (images, labels) that trains the copy on a batch).
+    """Return (copy of a network, function (images, labels) that trains the copy on one batch).
 
-    steps     of the whole training, for a one-cycle schedule; None: the learning rate stays as it
-              is
-    compiled  train a network compiled by torch.compile
+    steps     steps of the whole training, for a one-cycle schedule; None: the learning rate stays
+              as it is
+    compiled  train with a forward pass that torch.compile made
     amp       compute in bfloat16
     """
     trained = copy.deepcopy(network).train()

@@ -2,11 +2,11 @@
 stays and falls.
 
 The small network of the lesson on large batches learns 32,768 images of 14 x 14 pixels for 8
-epochs: with a batch of 32,768 that is 8 steps. A row for each setting, its accuracy the mean of
-four seeds. Learning rates as in the lesson: SGD 1/4 and 1, LARS 0.2.
+epochs: with a batch of 32,768 that is 8 steps. There is a row for each setting, with the mean
+accuracy of four seeds. Learning rates are those of the lesson: SGD 1/4 and 1, LARS 0.2.
 
-About two minutes on one core; it takes as long as it takes, whatever `--minutes` says. `quick`:
-4,096 images, batches of 2,048 and 4,096, one seed.
+It takes about two minutes on one core, whatever `--minutes` says. `quick`: 4,096 images, batches of
+2,048 and 4,096, one seed.
 
 Source  the sizes: You et al. 2017, arXiv:1708.03888 and arXiv:1709.05011; the published table
         "exascale-batches"
@@ -67,20 +67,21 @@ def measure(scale):
 
 
 def _count(scale):
-    """Return how many training images there are."""
+    """Return the number of training images."""
     return 4_096 if scale.quick else 32_768
 
 
 def _images_and_labels(split, scale, count=None):
-    """Return (images, labels) of a split, or of its first `count` images, on the device of the
-    experiment.
+    """Return (images, labels) of a split on the device of the experiment.
+
+    count  how many of the first images; None: all
     """
     images, labels = small_images("fashion-mnist", split, count)
     return images.to(scale.device), labels.to(scale.device)
 
 
 def _plan(count):
-    """Return [(setting, batch)]: the small batch, then half of all images and all of them."""
+    """Return [(`Setting`, batch size)]: a small batch, then half of all images, and all of them."""
     same_rate = Setting("SGD, same learning rate", torch.optim.SGD, 1 / 4, cosine)
     settings = [
         same_rate,
@@ -95,8 +96,9 @@ def _plan(count):
 
 
 def lars(params, lr):
-    """Return LARS as the lesson writes it: no momentum, and the trust coefficient stands in the
-    learning rate.
+    """Return LARS as the lesson writes it, without momentum.
+
+    The trust coefficient is part of the learning rate.
     """
     named_weights = [(str(number), weight) for number, weight in enumerate(params)]
     return LARS(without_vectors(named_weights), lr, momentum=0.0, trust=1.0)
@@ -108,8 +110,9 @@ def cosine(step, steps):
 
 
 def rise_stay_fall(step, steps):
-    """Return a factor that rises for a tenth of the steps, stays until half of them, and falls
-    to 0.
+    """Return a factor of the learning rate that rises, stays at 1, and falls to 0.
+
+    It rises for a tenth of the steps, and falls in their second half.
     """
     progress = step / steps
     if progress < 0.1:
@@ -146,6 +149,7 @@ def _train(data, test, setting, *, batch, seed):
 
 
 def _build():
+    """Return the untrained network: three linear layers with batch norm."""
     return nn.Sequential(
         nn.Linear(196, 32),
         nn.BatchNorm1d(32),

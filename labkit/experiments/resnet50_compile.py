@@ -1,12 +1,12 @@
 """What torch.compile gains in training: a ResNet-50 beside the published ConvNeXt.
 
 Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and
-compiled, in turn. A row for each network and form of training, at 64 x 64 pixels and batch 16, and
-on a GPU at 224 x 224 and batch 128, as published. Steps are timed, not whole epochs: an epoch of
-100,000 images is so many times the median step.
+compiled, in turn. There is a row for each network and form of training, at 64 x 64 pixels and batch
+16, and on a GPU at 224 x 224 and batch 128, as published. Steps are timed, not whole epochs: the
+time of an epoch of 100,000 images is its number of steps times the median step.
 
-By default four minutes; on two cores the compilations take five more. `quick`: convnext-mini and a
-ResNet-18.
+By default it times for four minutes; on two cores the compilations take five more. `quick`:
+convnext-mini and a ResNet-18.
 
 Source  a sentence of the README of the published table "compile-amp": a ResNet-50 gained more from
         compiling
@@ -52,19 +52,23 @@ def measure(scale):
 
 
 def _variant(network, form, pixels):
-    """Return the name of a row; the ledger tells rows apart by it."""
+    """Return the name of a row, by which the ledger tells rows apart."""
     return f"{network}, {pixels} pixels, {form}"
 
 
 def _reason_against(pixels, device):
-    """Return why a size cannot be measured here, or None."""
+    """Return why a size cannot be measured on a device, or None."""
     if pixels == 224 and device.type == "cpu":
         return NEEDS_GPU
     return lacks_compiler(device)
 
 
 def _trainings(network, pixels, batch, *, seconds, fields, device):
-    """Yield the `Training` of each form of one network."""
+    """Yield the `Training` of each form of training one network, plain and compiled.
+
+    seconds  seconds for both forms together
+    fields   further fields of the rows
+    """
     model = models.build(network, classes=CLASSES, like=(3, pixels, pixels))[0].to(device)
     images = torch.randn(batch, 3, pixels, pixels, device=device)
     labels = torch.randint(CLASSES, (batch,), device=device)

@@ -1,17 +1,17 @@
 """ResNet-50 on images of CIFAR-100's shape: seconds of data, forward, backward and optimizer, one
 change at a time.
 
-A row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript, all of
-them), and one more for what the table lacks: the same Adam as a fused kernel. Steps of batch 64 at
-32 x 32 pixels are timed, the variants in turn; twenty epochs of 50,000 images are 15,620 times the
-median step. The clock waits for the device between the phases. On a CPU with one thread it is the
-thread's own clock, which stands still while another program has the core.
+There is a row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript,
+all of them), and one more that the table lacks: the same Adam as a fused kernel. Steps of batch 64
+at 32 x 32 pixels are timed, the variants in turn; the time of twenty epochs of 50,000 images is
+15,620 times the median step. The clock waits for the device between the phases. On a CPU with one
+thread it is the thread's own clock, which stands still while another program has the core.
 
 Images are those of CIFAR-100 where `labkit data get cifar100` has brought them here, else random
 ones of their shape; weights are random: neither changes a time. What needs a GPU is a row with a
 reason where there is none.
 
-By default five minutes. `quick`: a ResNet-18, batch 8.
+By default it times for five minutes. `quick`: a ResNet-18, batch 8.
 
 Source  the published table "training-phases" of `labkit.ledger.published`
 """
@@ -46,12 +46,13 @@ GPU_ONLY = {
     "autotuner": "cuDNN's autotuner needs a GPU, and there is none",
 }
 IMAGES, EPOCHS, CLASSES, SIDE = 50_000, 20, 100, 32
-FIRST, FEWEST = 3, 3  # steps of a variant that warm up; steps that count, at least
+FIRST, FEWEST = 3, 3  # steps of a variant that warm up; the fewest steps that count
 
 
 class Pictures(Dataset):
-    """(image as floats, label) of bytes that are made ready one by one; a number beyond the last
-    begins anew.
+    """An endless data set of (image as floats, label): after the last image, the first follows.
+
+    Each image is converted from bytes when it is read.
     """
 
     def __init__(self, images, labels):
@@ -68,7 +69,8 @@ class Pictures(Dataset):
 class Trainer:
     """One variant of the training: its network, its optimizer, and its loader.
 
-    switches  of `VARIANTS`
+    pictures  the training images, `Pictures`
+    switches  the changes of the variant, as in `VARIANTS`
     """
 
     def __init__(self, network, pictures, switches, *, batch, device):
@@ -84,8 +86,9 @@ class Trainer:
         self.batches = iter(DataLoader(pictures, batch, pin_memory=self.pinned))
 
     def step(self):
-        """Train one step: (4,) seconds of data, forward, backward and optimizer, the device idle
-        after each.
+        """Train one step. Returns (4,) seconds: of data, forward pass, backward pass and optimizer.
+
+        The device is idle after each of the four.
         """
         torch.backends.cudnn.benchmark = self.autotuner
         marks = [_idle_at(self.device)]
@@ -134,7 +137,7 @@ def measure(scale):
 
 
 def _pictures():
-    """(a data set, what it is in words)."""
+    """Return (the training images as `Pictures`, the data set in words)."""
     try:
         photos = data.load("cifar100", "train", limit=4_096)
         return Pictures(photos.images, photos.labels), "CIFAR-100"
@@ -146,15 +149,18 @@ def _pictures():
 
 
 def _require_gpu(switches, device):
-    """Raise a LabError where a switch needs a GPU that is not there."""
+    """Raise a LabError where a switch needs a GPU and the device is a CPU."""
     missing = [reason for switch, reason in GPU_ONLY.items() if switch in switches]
     if missing and device.type == "cpu":
         raise LabError(missing[0], expected="a GPU", found=str(device))
 
 
 def _in_turn(trainers, seconds):
-    """{variant: (steps, 4) seconds}: in each turn one step of every variant, in random order,
-    while there is time.
+    """Time training steps: in each turn one step of every variant, in random order.
+
+    Turns follow until the time is over. Returns {variant: (steps, 4) seconds}.
+
+    seconds  seconds for all variants together
     """
     rng = np.random.default_rng(0)
     seconds_of_steps = {variant: [] for variant in trainers}
@@ -170,7 +176,10 @@ def _in_turn(trainers, seconds):
 
 
 def _row(variant, seconds, fields):
-    """The twenty epochs that follow from some steps, as a `Training`."""
+    """Return a `Training` whose time is that of twenty epochs: their steps times the median step.
+
+    seconds  (steps, 4) seconds of the steps that were timed
+    """
     steps = EPOCHS * (IMAGES // fields["batch"])
     phases = dict(
         zip(
@@ -193,7 +202,7 @@ def _row(variant, seconds, fields):
 
 
 def _idle_at(device):
-    """The moment at which the device has done all its work, in seconds."""
+    """Return the time in seconds at which the device has done all its work."""
     devices.synchronize(device)
     own_clock = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time() if own_clock else time.perf_counter()

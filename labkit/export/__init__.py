@@ -1,4 +1,4 @@
-"""A network as an ONNX file: written, checked, compared with the original, looked into, run."""
+"""A network as an ONNX file: write, check, compare with the original, look into, run."""
 # ruff: noqa: F401 (what is offered here)
 
 from labkit.export.from_torch import to_onnx

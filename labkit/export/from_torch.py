@@ -1,4 +1,4 @@
-"""From a torch module to an ONNX file."""
+"""Write a torch module as an ONNX file."""
 
 import copy
 import inspect
@@ -15,8 +15,8 @@ from labkit.export.write import write_checked
 if TYPE_CHECKING:
     from torch import nn
 
-# The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's
-# `Attention`.
+# The first opset with Gelu as one operator; every engine of the course reads it. Opset 23 would
+# make one operator, `Attention`, of BERT's attention.
 OPSET = 20
 NO_GRAPH = (
     "change that line of the network: no branch on values, no operator outside of ONNX; of a "
@@ -35,25 +35,26 @@ def to_onnx(
     notes: dict | None = None,
     **settings: Any,
 ) -> Path:
-    """Write a torch module as an ONNX file, in eval mode, with a batch of any size. Returns the
-    path.
+    """Write a torch module as an ONNX file, in eval mode, with a batch of any size.
+
+    Returns the path.
 
     model     a torch module; it is not changed
-    example   (N, C, H, W) floats, the input is then called "input"; or (N, T) int64, called
+    example   (N, C, H, W) floats: the input is then called "input"; or (N, T) int64: it is called
               "tokens"; or a tuple of tensors for a module of several inputs, which keep the names
-              they have in its forward
-    dynamic_shapes  sides that vary beside the batch, {side: its largest length}: {1: 512} for
-                    sequences of 2 to 512,
-              {2: 512, 3: 512} for images up to that. Or what torch.onnx.export calls so: a tuple of
-              {side: Dim}, one for each input, with the batch where it is; the examples must then be
-              2 or longer there
+              that they have in its forward
+    dynamic_shapes  sides that may vary besides the batch, {side: its largest length}: {1: 512} for
+                    sequences of 2 to 512, {2: 512, 3: 512} for images up to that size. Or the
+                    dynamic_shapes of torch.onnx.export: a tuple of {side: Dim}, one for each input
+                    and with the batch; the examples must then be 2 or longer in those sides
     notes     {key: text} for the file's metadata
     settings  of torch.onnx.export: opset_version (`OPSET`); optimize=False keeps the graph as it
               was traced, without constants folded and batch norm fused; external_data=True puts the
               weights into a second file, PATH.data, as is always done for more than 2 GB
-    Raises    LabError: a network that does not take the example, or that torch.onnx.export cannot
-              write; a graph that is right for some batches only, or a file that cannot be opened
-    Source    torch.onnx.export(dynamo=True): the module is traced by torch.export, each operator
+    Raises    LabError for a network that does not take the example, or that torch.onnx.export
+              cannot write; for a graph that is right for some batches only; for a file that cannot
+              be opened
+    Source    torch.onnx.export(dynamo=True): torch.export traces the module, and each operator is
               translated
     """
     import torch
@@ -61,7 +62,7 @@ def to_onnx(
     from labkit.methods import fastswish
 
     if isinstance(example, tuple):
-        names = None  # those of the module's forward
+        names = None  # the names in the module's forward
         examples = tuple(tensor.detach().cpu() for tensor in example)
     else:
         names = ["input" if example.is_floating_point() else "tokens"]
@@ -101,9 +102,7 @@ def to_onnx(
 
 @contextmanager
 def _quiet():
-    """Keep back what torch warns and prints meanwhile: the exporter's words about itself, and
-    whole graphs.
-    """
+    """Suppress the warnings and the printed text of the exporter inside the context."""
     unread = io.StringIO()
     with warnings.catch_warnings(), redirect_stdout(unread), redirect_stderr(unread):
         warnings.simplefilter("ignore")
@@ -111,7 +110,10 @@ def _quiet():
 
 
 def _copy_of(model):
-    """Return a copy of a module to trace: in eval mode, on the CPU."""
+    """Return a copy of a module to trace: in eval mode, on the CPU.
+
+    Raises LabError for a module that cannot be copied.
+    """
     import torch
 
     try:
@@ -131,8 +133,9 @@ def _copy_of(model):
 
 
 def _require_taken(network, examples):
-    """Raise a LabError where a network does not take the example: then it is not the exporter
-    that fails.
+    """Raise a LabError where a network itself does not take the example.
+
+    This is asked after a failed export, so that the exporter is not blamed for the network.
     """
     import torch
 
@@ -151,8 +154,9 @@ def _require_taken(network, examples):
 
 
 def _last_reason(error):
-    """Return in one line the exception that an error began with: those around it repeat it at
-    length.
+    """Return in one line the exception that came first in a chain.
+
+    The later exceptions repeat it at length.
     """
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__
@@ -166,9 +170,11 @@ def _in_one_line(error):
 
 
 def _with_open_sides(examples, dynamic_shapes):
-    """Return (examples, one {side: Dim} for each of them) with a batch of any size.
+    """Return (examples, shapes) for an export with a batch of any size.
 
-    dynamic_shapes  as in `to_onnx`; what torch.onnx.export calls so is returned unchanged
+    The shapes are one {side: Dim} for each example. The examples get a batch of 2 at least.
+
+    dynamic_shapes  as in `to_onnx`; a tuple of {side: Dim} is returned unchanged, with its examples
     """
     import torch
     from torch.export import Dim
@@ -184,8 +190,9 @@ def _with_open_sides(examples, dynamic_shapes):
 
 
 def _as_in_forward(shapes, network):
-    """Return the {side: Dim} of each input as torch.export wants them: those of `*inputs` in a
-    tuple of their own.
+    """Return the {side: Dim} of each input in the form that torch.export wants.
+
+    The shapes of `*inputs` stand in a tuple of their own.
     """
     kinds = [parameter.kind for parameter in inspect.signature(network.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
@@ -195,9 +202,7 @@ def _as_in_forward(shapes, network):
 
 
 def _rename_weights_called_like_ends(graph):
-    """Give another name to weights that are called like an input or an output: the file would
-    not be valid.
-    """
+    """Rename weights that have the name of an input or output: the file would be invalid."""
     ends = {value.name for value in (*graph.inputs, *graph.outputs)}
     names = {*graph.initializers, *ends, *(value.name for node in graph for value in node.outputs)}
     for weights in [graph.initializers[name] for name in ends & set(graph.initializers)]:
@@ -213,10 +218,10 @@ def _rename_weights_called_like_ends(graph):
 
 @cache
 def _leave_out_exact_constants_only():
-    """Let the exporter leave out x + 0 and x * 1 only where the constant is 0 or 1.
+    """Let the exporter leave out x + 0 and x * 1 only where the constant is exactly 0 or 1.
 
-    It takes 1e-8 for 0 and 1.00001 for 1. Without the epsilon of x / (sum + 1e-8), zeros become
-    NaN.
+    By default the exporter takes 1e-8 for 0 and 1.00001 for 1. Without the epsilon of x / (sum +
+    1e-8), zeros become NaN.
     """
     from onnxscript import rewriter
 
@@ -230,11 +235,13 @@ def _leave_out_exact_constants_only():
 
 
 def _require_open(program, shapes):
-    """Raise a LabError when a side that should vary is frozen, or the graph is right for some
-    batches only.
+    """Raise a LabError where the graph is right for some sizes of its inputs only.
 
-    The exporter freezes a side that it cannot keep open without a word. Of code that branches on
-    the batch the graph holds one branch, and does not say for which sizes.
+    The exporter freezes a side that it cannot keep open, without a word. Where the code branches on
+    the batch, the graph holds one branch and does not say for which sizes.
+
+    program  the ONNXProgram that torch.onnx.export returned
+    shapes   one {side: Dim} for each input: the sides that should vary
     """
     exported = program.exported_program
     names = exported.graph_signature.user_inputs

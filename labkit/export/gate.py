@@ -1,9 +1,9 @@
-"""The gate for ONNX files from anywhere: a process apart opens the file first, checks it, and runs
-it once.
+"""The gate for ONNX files from anywhere: a process of its own opens, checks and runs a file first.
 
 Whatever a file does to its reader (fills the memory, runs without end, crashes a library), it does
-it there; the checks themselves stand in `inspection`. What a gate cannot know is whether the
-network is a good one: `parity` and a test set tell.
+to that process; the checks themselves are in `inspection`. The gate cannot know whether the network
+is a good one: `parity` and a test set tell.
+
 Cost    about half a second per file, once; nothing for a file that this process wrote itself
 """
 
@@ -21,17 +21,18 @@ from labkit.errors import LabError
 from labkit.files import sha256
 
 LARGEST = 2**31  # bytes of the file itself; its external data may be more
-LIMIT_S = 40  # of computing, for one file; those of the lessons take about a second
+LIMIT_S = 40  # seconds of computing for one file; the files of the lessons take about one
 ADVICE = "do not use it; export the model anew, or ask where the file comes from"
 INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")
 FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
 
-_made_here: set[str] = set()  # digests of files
-_inspected: set[tuple[str, str]] = set()  # digests and paths: external data lies beside a file
+_made_here: set[str] = set()  # digests of the files that this process wrote
+# (digest, path) of the files that were inspected: external data lies beside a file
+_inspected: set[tuple[str, str]] = set()
 
 
 def made_here(path: Path) -> Path:
-    """Note that this process wrote a file: `checked` trusts it from then on. Returns its path."""
+    """Note that this process wrote a file, so that `checked` trusts the file. Returns the path."""
     _made_here.add(sha256(path))
     return path
 
@@ -39,10 +40,10 @@ def made_here(path: Path) -> Path:
 def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """Load an ONNX file, with its external data, after every check. Returns an `onnx.ModelProto`.
 
-    path    of a file; a ModelProto comes back as it is
-    Raises LabError, naming the file and what is wrong: external data outside the file's folder,
-    sizes that the bytes do not bear out, broken or endless graphs, unknown operators, a call that
-    does not come back.
+    path    path of a file; a ModelProto is returned unchanged
+    Raises  LabError, naming the file and what is wrong: external data outside the file's folder,
+            sizes that the bytes do not bear out, broken or endless graphs, unknown operators, a
+            call that does not come back
     """
     if isinstance(path, onnx.ModelProto):
         return path
@@ -65,8 +66,9 @@ def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def parsed(path):
-    """Return the message in the file as it stands there: external data is not followed, and
-    nothing is checked.
+    """Return the ModelProto of a file, without a check and without its external data.
+
+    Raises LabError where the file is no protobuf message.
     """
     _require_file(Path(path))
     try:
@@ -78,8 +80,9 @@ def parsed(path):
 
 
 def _require_file(path):
-    """Refuse what need not be read: it would wait for ever, or be larger than a protobuf message
-    can be.
+    """Raise LabError where a path is no file, or the file is larger than a protobuf message can be.
+
+    Reading a path that is no file (a pipe, a device) might wait for ever.
     """
     if not path.is_file():
         raise LabError(
@@ -95,17 +98,19 @@ def _require_file(path):
 
 
 def known_as_sound() -> list[tuple[str, str]]:
-    """Return the (digest, path) of each file that this process has had inspected, for `trust` in
-    a child of it.
+    """Return the (digest, path) of each file that this process inspected or wrote, for `trust`.
+
+    The path of a file that it wrote is "".
     """
     return sorted(_inspected | {(digest, "") for digest in _made_here})
 
 
 def trust(sound_files: Iterable[tuple[str, str]]) -> None:
-    """Take files as inspected that the parent of this process knows as sound; one that changed
-    since is none of them.
+    """Take files as inspected that the parent process knows as sound.
 
-    sound_files  what `known_as_sound` returned there
+    A file that changed since then has another digest, and is not trusted.
+
+    sound_files  what `known_as_sound` returned in the parent process
     """
     for digest, path in sound_files:
         if path:
@@ -115,7 +120,7 @@ def trust(sound_files: Iterable[tuple[str, str]]) -> None:
 
 
 def _inspect_in_child(path):
-    """Let a fresh process inspect a file. Raises a LabError when it is not sound."""
+    """Let a process of its own inspect a file. Raises a LabError when the file is not sound."""
     from labkit.export.inspection import inspect
 
     try:
@@ -129,10 +134,9 @@ def _inspect_in_child(path):
 
 
 def precision_of(model):
-    """Return the precision of a ModelProto.
+    """Return the precision of a ModelProto: "int8", "fp8", "fp32", "fp16" or "bf16".
 
-    It is "int8" or "fp8" with Q/DQ nodes or integer products, else the type of most weights:
-    "fp32", "fp16" or "bf16".
+    It is "int8" or "fp8" with Q/DQ nodes or integer products, else the type of most weights.
     """
     stored = {
         tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type)

@@ -1,14 +1,15 @@
-"""A file in float16 with each rounding written out, so that a CPU rounds where the file says.
+"""Run a file in float16 with each rounding written out, so that a CPU rounds where the file says.
 
 ONNX Runtime has hardly any float16 kernels for CPUs. It computes an operator in float32 between two
-casts of its own, and leaves out a pair of casts between two operators: so a chain of operators is
+casts of its own, and leaves out a pair of casts between two operators. So a chain of operators is
 computed in float32 as a whole, and what float16 destroys comes out as if it were not lost.
 
 Example  x + 2048 - 2048 in float16 rounds to even numbers, for numbers above 2048 are 2 apart. With
          the roundings left out it is x.
 
-Here every operator on float16 becomes: casts to float32, the operator, a cast of its result to
-float16. ONNX Runtime keeps casts that the file itself asks for where they lose digits.
+Here every operator on float16 is replaced by casts to float32, the operator, and a cast of its
+result to float16. ONNX Runtime keeps the casts of the file itself where they lose digits.
+
 Limits   sums inside an operator are those of float32, as GPUs have them. A GPU that fuses two
          operators rounds less often than the file says
 """
@@ -19,7 +20,8 @@ from onnx import TensorProto, helper
 from labkit.export.walk import inside
 
 FLOAT16 = TensorProto.FLOAT16
-# What only moves numbers, has float16 as an attribute, or kernels of its own.
+# operators without added casts: they only move numbers, have float16 as an attribute, or have
+# float16 kernels
 AS_THEY_ARE = {
     *("Cast", "CastLike", "Constant", "If", "Loop", "Scan", "QuantizeLinear", "DequantizeLinear"),
     *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Shape", "Size"),
@@ -35,13 +37,14 @@ def has_float16(model: onnx.ModelProto) -> bool:
 
 
 def _casts_to_float16(node):
+    """Return True if a Cast node casts to float16."""
     return any(entry.name == "to" and entry.i == FLOAT16 for entry in node.attribute)
 
 
 def with_roundings(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a ModelProto in which each result in float16 is rounded by a cast.
 
-    A node with a tensor whose type is not known stays as it is.
+    A node that has a tensor of unknown type stays as it is.
     """
     typed = onnx.shape_inference.infer_shapes(model)
     types = {tensor.name: tensor.data_type for tensor in inside(typed.graph, TensorProto)}
@@ -58,8 +61,9 @@ def with_roundings(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _rounding(node, types):
-    """Return the nodes that stand for one: with casts before and after it where it computes in
-    float16.
+    """Return the nodes that replace a node: casts, a copy of the node in float32, casts.
+
+    A node that does not compute in float16 is returned alone.
 
     types  {tensor: its type}
     """
@@ -91,4 +95,5 @@ def _rounding(node, types):
 
 
 def _cast(name, to_name, to_type):
+    """Return a Cast node from the tensor `name` to the tensor `to_name`."""
     return helper.make_node("Cast", [name], [to_name], name=f"cast_to_{to_name}", to=to_type)

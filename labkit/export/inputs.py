@@ -1,4 +1,4 @@
-"""The inputs of a graph or a network: made-up ones that fit it, and those of a user's file."""
+"""The inputs of a graph or a network: made-up inputs that fit, or those of a user's file."""
 
 import inspect
 from pathlib import Path
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 
 def random_inputs(model, batch):
-    """Make up one tensor for each input of a ModelProto, the same each time. Returns a tuple of
-    them.
+    """Make up a tensor for each input of a ModelProto. Returns a tuple, the same each time.
 
     Floats are normal; integers are 0 or 1, which are tokens of any vocabulary. The first dimension
-    is the batch; any other that may vary is refused.
+    is the batch. Raises LabError where another dimension may vary.
     """
     import torch
 
@@ -37,21 +36,26 @@ def random_inputs(model, batch):
 
 
 def varied_inputs(model: Any, calls: int = 4, items: int = 2) -> list[dict]:
-    """Return inputs that differ much from item to item, the same each time: a list of {input name:
-    array}, one a call.
+    """Make up inputs that differ much from item to item, the same each time.
 
-    Floats are noise with a mean and a size of their own in each item, as pictures differ in
-    brightness and contrast; uint8 are pixels; other integers are 0 or 1, which are tokens of any
-    vocabulary.
+    Returns a list of {input name: array}, one for each call. Floats are noise with a mean and a
+    size of their own in each item, as pictures differ in brightness and contrast; uint8 are pixels;
+    other integers are 0 or 1, which are tokens of any vocabulary.
 
-    items  in each call, where the first side is open. Other open sides are 64 of images (four
-           dimensions), else 16; sides of one name have one length
+    model  a ModelProto
+    calls  how many calls
+    items  in each call, where the first side is open. Other open sides have a length of 64 in
+           images (four dimensions), else 16; sides of one name have one length
     """
     generator = np.random.default_rng(0)
     return [_varied_call(model, items, generator) for _ in range(calls)]
 
 
 def _varied_call(model, items, generator):
+    """Return {input name: array} for one call.
+
+    Raises LabError for an input that is not of numbers.
+    """
     lengths = {}  # {name of an open side: its length}
     arrays = {}
     for value in graph_inputs(model):
@@ -77,6 +81,7 @@ def _varied_call(model, items, generator):
 
 
 def _varied_values(shape, dtype, generator):
+    """Return an array of made-up values: noise per item, or pixels, or zeros and ones."""
     if dtype.kind == "f":
         per_item = (*shape[:1], *[1] * (len(shape) - 1))
         size = np.exp(generator.normal(size=per_item))
@@ -86,8 +91,7 @@ def _varied_values(shape, dtype, generator):
 
 
 def inputs_from(path: str | Path, network: "nn.Module") -> "tuple[torch.Tensor, ...]":
-    """Read the inputs of a network from a file of NumPy. Returns a tuple of tensors, in the order
-    of its forward.
+    """Read the inputs of a network from a NumPy file. Returns tensors in the order of its forward.
 
     path     .npz, with an array for each input, as `numpy.savez(path, tokens=..., mask=...)` writes
              it. The arrays may have the names of forward's parameters; otherwise their order in the
@@ -111,11 +115,12 @@ def inputs_from(path: str | Path, network: "nn.Module") -> "tuple[torch.Tensor, 
 
 
 def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
-    """Read a file .npz with an array for each input: {name: array}, whose first sides, the batch,
-    are equal.
+    """Read a file .npz that holds an array for each input: {name: array}.
 
-    names   of the inputs, in their order. It is that of the result where all arrays have such
-            names; otherwise the order in the file counts
+    The first side of each array is the batch; it is equal for all.
+
+    names   the names of the inputs, in their order. Where all arrays have such names, the result
+            has that order; otherwise it has the order of the file
     Raises  LabError: no such file; no arrays of numbers; batches of different sizes
     """
     path = Path(path)
@@ -146,15 +151,22 @@ def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def graph_inputs(model):
-    """Return the inputs (ValueInfoProto) of a ModelProto that are not stored in it, and so must
-    be given.
+    """Return the inputs of a ModelProto that must be given: a list of ValueInfoProto.
+
+    Inputs whose values are stored in the model are left out.
     """
     stored = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in stored]
 
 
 def _shape(value, batch, dtype):
-    """Return the shape of a graph input (ValueInfoProto) for this batch size."""
+    """Return the shape of a graph input for one batch size.
+
+    Raises LabError where no values can be made up for that shape.
+
+    value  the input's ValueInfoProto
+    dtype  its NumPy type
+    """
     sides = dims(value)
     fixed = isinstance(sides[0], int) and sides[0] != batch
     if fixed or dtype.kind not in "fiub" or not all(isinstance(side, int) for side in sides[1:]):
@@ -168,7 +180,7 @@ def _shape(value, batch, dtype):
 
 
 def dims(value):
-    """Return the shape of a ValueInfoProto; a dimension that may vary is its name (or "?")."""
+    """Return the shape of a ValueInfoProto, with a name (or "?") for a side that may vary."""
     sides = value.type.tensor_type.shape.dim
     return tuple(
         side.dim_value if side.HasField("dim_value") else side.dim_param or "?" for side in sides

@@ -1,7 +1,7 @@
-"""What the process does in which a file is opened first; see `gate`.
+"""Inspect an ONNX file, in the process of its own that opens the file first; see `gate`.
 
-What computes too long is killed, what takes too much memory raises here: neither needs a check of
-its own.
+Two faults need no check here: the process is killed if it computes too long, and an error is raised
+if it takes too much memory.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from labkit.export.inputs import dims, graph_inputs
 from labkit.export.runtime import answers, session, without_kernel
 from labkit.export.walk import inside
 
-# Bytes of memory that a file may take: so many, or so many times its own if that is more.
+# Memory that a file may take: MEMORY bytes, or COPIES times its own bytes if that is more.
 MEMORY = 2**31
 COPIES = 8
 BLOCK = 512  # bytes: the unit in which the system says how much of a file lies on the disk
@@ -46,7 +46,7 @@ DAMAGED = ("It is damaged, or does not hold together.", "a valid graph")  # for 
 
 
 def limit_memory(further_bytes):
-    """Let this process take only so many bytes more than it has now."""
+    """Limit the memory of this process to what it has now and `further_bytes` more."""
     import psutil
 
     most = psutil.Process().memory_info().vms + further_bytes
@@ -56,9 +56,9 @@ def limit_memory(further_bytes):
 
 
 def inspect(path):
-    """Check a file, and call it once. From then on the memory of this process is limited.
+    """Check an ONNX file, and call it once. From then on the memory of this process is limited.
 
-    Raises  LabError: any exception of the libraries is a reason
+    Raises  LabError, with any exception of the libraries as the reason
     """
     try:
         model = parsed(path)
@@ -84,8 +84,7 @@ def _reason_of(text):
 def _limit_memory(model, path):
     """Let this process take only as much more memory as a file with its external data should need.
 
-    A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it
-    is.
+    Of a sparse file only the bytes on the disk count: it claims to be far larger than it is.
     """
     files = [path, *(path.parent / location for location in _locations(model))]
     bytes_on_disk = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())
@@ -93,7 +92,7 @@ def _limit_memory(model, path):
 
 
 def _locations(model):
-    """Return where the tensors of a model say that their bytes lie, relative to its folder."""
+    """Return the paths of the files that hold a model's tensors, relative to its folder."""
     tensors = inside(model, TensorProto)
     return {
         entry.value
@@ -104,7 +103,10 @@ def _locations(model):
 
 
 def _check(model, path):
-    """Check what ONNX Runtime does not. The external data is in the model afterwards."""
+    """Check what ONNX Runtime does not check, and load the external data into the model.
+
+    Raises LabError for missing files and sparse tensors, and the errors of the onnx library.
+    """
     missing = sorted(file for file in _locations(model) if not os.path.lexists(path.parent / file))
     if missing:
         raise LabError(
@@ -132,8 +134,8 @@ def _check(model, path):
 def _run_once(model, path):
     """Let ONNX Runtime open the file as it is written, and call it with one item of ones.
 
-    Its optimizations are off: they make of a sound file in FP8 operators that ONNX Runtime does not
-    have.
+    Optimizations are off: of a sound file in FP8 they make operators that ONNX Runtime does not
+    have. A file for which there are no kernels here, or which does not take ones, passes.
     """
     try:
         opened = session(path, "none", threads=1)

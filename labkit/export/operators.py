@@ -1,4 +1,4 @@
-"""What a graph consists of, and where its time goes."""
+"""Count the operators of a graph, and measure where its time goes."""
 
 import json
 import tempfile
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 # Convolutions and matrix products: nearly all the arithmetic of a network.
 RECURRENT = ("GRU", "LSTM", "RNN")
 HEAVY = ("Conv", "MatMul", "Gemm", "ConvTranspose", "Einsum", *RECURRENT)
-QUANTIZED = HEAVY[:3]  # for which every engine has integer kernels
-WARM_UP = 3
+QUANTIZED = HEAVY[:3]  # the operators for which every engine has integer kernels
+WARM_UP = 3  # calls before those that are profiled
 
 
 def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
-    """Count the operators of a path or a ModelProto, inner graphs included: {operator: nodes},
-    most frequent first.
+    """Count the operators of a model, with inner graphs: {operator: nodes}, most frequent first.
+
+    model  path of an ONNX file, or a ModelProto
     """
     model = (
         model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
@@ -34,20 +35,25 @@ def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
 
 
 def nodes(model: str | Path | onnx.ModelProto) -> int:
-    """Return how many nodes a path or a ModelProto has."""
+    """Return how many nodes a model has, inner graphs included.
+
+    model  path of an ONNX file, or a ModelProto
+    """
     return sum(operators(model).values())
 
 
 def node_times(
     path: str | Path, batch: Any, *, level: str = "all", calls: int = 20
 ) -> "pandas.DataFrame":
-    """Measure how long each node of a call takes. Returns a DataFrame (node, operator, ms), in the
-    order they run.
+    """Measure how long each node of a call takes, in the order in which the nodes run.
 
-    batch    items of the made-up input
-    level    of `LEVELS`; with "none" the nodes are those of the file, else those it is rewritten
-             into
-    calls    how many are profiled, after a few to warm up; a node's time is its median over them
+    Returns a DataFrame (node, operator, ms).
+
+    batch    how many items the made-up input has
+    level    one of `runtime.LEVELS`; with "none" the nodes are those of the file, else those of the
+             rewritten graph
+    calls    how many calls are profiled, after a few to warm up; a node's time is its median over
+             them
     Source   ONNX Runtime's own profile; profiling slows small operators down, so read it as shares
     """
     import pandas as pd
@@ -63,9 +69,10 @@ def node_times(
 def operator_times(
     path: str | Path, batch: Any, *, level: str = "all", calls: int = 20
 ) -> "pandas.DataFrame":
-    """Add up `node_times` by operator.
+    """Add up the times of `node_times` for each operator.
 
-    Returns a DataFrame (operator, nodes, ms, share), the longest first.
+    Returns a DataFrame (operator, nodes, ms, share), the longest first. The arguments are those of
+    `node_times`.
     """
     times_by_operator = node_times(path, batch, level=level, calls=calls).groupby("operator")["ms"]
     frame = times_by_operator.agg(nodes="size", ms="sum").reset_index()

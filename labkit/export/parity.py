@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# What an export must at least reach.
+# The least that an export must reach.
 COSINE = 0.999
 TOP1 = 0.99
 VARYING_DB = 20.0
@@ -28,16 +28,15 @@ VARYING_DB = 20.0
 class Parity(Shown):
     """How alike two models answer; of several outputs the one that differs most counts.
 
-    cosine     of an output as one vector, 1 when both point the same way
+    cosine     of an output as one vector: 1 when both vectors point the same way
     max_error  largest difference, relative to the largest value of the output
-    top1       share of the items whose largest value stands at the same place, 0 to 1: only of
-               outputs (N, classes) of two classes or more;
-               None where there is none, for then no axis is known to hold classes
-    items      how many were compared, over all batches
-    outputs    how many the models have
-    varying_db SQNR in dB of what varies, in the weakest channel (`labkit.export.variation`): a
-    network that answers
-               300 and a little always has the cosine 1
+    top1       share of the items, 0 to 1, for which both models have the largest value at the same
+               index, in outputs (N, classes) of two classes or more; None where no output is of
+               that shape, for then no axis is known to hold classes
+    items      how many items were compared, over all batches
+    outputs    how many outputs the models have
+    varying_db  SQNR in dB of what varies, in the weakest channel (`labkit.export.variation`): a
+                network that answers 300 and a little always has the cosine 1
     """
 
     cosine: float
@@ -61,7 +60,10 @@ class Parity(Shown):
         ]
 
     def require(self, *, max_error=1.0):
-        """Return itself when it is alike, and off by at most `max_error`; else raise a LabError."""
+        """Return this `Parity` when the models are alike, and off by at most `max_error`.
+
+        Raises LabError otherwise.
+        """
         same = self.top1 is None or self.top1 >= TOP1
         alike = self.cosine >= COSINE and self.varying_db >= VARYING_DB
         if alike and same and self.max_error <= max_error:
@@ -81,8 +83,8 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU. Returns a `Parity`.
 
     model    a torch module; a copy of it is compared, in eval mode on the CPU
-    batches  tensors of several batch sizes, or tuples of them, one per input; random ones find what
-             is always wrong, real ones what matters
+    batches  tensors of several batch sizes, or tuples of tensors, one per input. Random ones show
+             what is always wrong, real ones what matters
     """
     import torch
 
@@ -94,10 +96,11 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
 
 
 def agreement(pairs: Iterable[tuple]) -> Parity:
-    """Return the `Parity` of pairs (answer of the network, answer of the exported model), one for
-    each batch.
+    """Return the `Parity` of two models from pairs of their answers, one pair for each batch.
 
-    An answer is a tensor (N, ...), or a list, tuple or dict of them where there are several.
+    pairs   (answer of the network, answer of the exported model); an answer is a tensor (N, ...),
+            or a list, tuple or dict of tensors where there are several outputs
+    Raises  LabError where the shapes differ
     """
     # torch has no public name for its functions of nested values
     from torch.utils._pytree import tree_leaves
@@ -133,8 +136,9 @@ def agreement(pairs: Iterable[tuple]) -> Parity:
 
 
 def _agreement_of(pairs):
-    """Return the `Parity` of one output from its pairs (reference, exported), one for each
-    batch.
+    """Return the `Parity` of one output.
+
+    pairs  (reference, exported) for each batch
     """
     import torch
 
@@ -156,8 +160,11 @@ def _agreement_of(pairs):
 
 
 def _varying_db(pairs):
-    """Return the SQNR of what varies in one output: of all batches, or of the worst where their
-    shapes differ.
+    """Return the SQNR, in dB, of what varies in the weakest channel of one output.
+
+    All batches are compared as one; where the shapes of their items differ, the worst batch counts.
+
+    pairs  (reference, exported) for each batch
     """
     references = [reference.detach().cpu().double().numpy() for reference, _ in pairs]
     outputs = [output.detach().cpu().double().numpy() for _, output in pairs]

@@ -1,4 +1,4 @@
-"""ONNX Runtime, as every module here opens and calls it."""
+"""Open and call ONNX Runtime, for every module here that needs it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from labkit.files import atomic
 if TYPE_CHECKING:
     import onnxruntime
 
-# How far ONNX Runtime may change a graph before it runs it; each level includes those before it.
+# How far ONNX Runtime may change a graph before running it; each level includes the earlier levels.
 LEVELS = {
     "none": "ORT_DISABLE_ALL",  # run as written
     "basic": "ORT_ENABLE_BASIC",  # constants, redundant nodes, batch norm: still standard operators
@@ -32,14 +32,18 @@ NO_KERNEL = (
 
 
 def without_kernel(error):
-    """True if a LabError says that ONNX Runtime lacks kernels for a file that is sound."""
+    """Return True if a LabError says that ONNX Runtime lacks kernels for a file that is sound."""
     return any(words in str(error.found) for words in NO_KERNEL)
 
 
 @contextmanager
 def explained(model, task):
-    """Turn whatever an ONNX library raises inside into a LabError that names the file and the
-    reason.
+    """Turn any error that an ONNX library raises inside the context into a LabError.
+
+    The LabError names the file and the reason.
+
+    model  a path or a ModelProto
+    task   what was tried, for the message, such as "quantized"
     """
     try:
         yield
@@ -54,13 +58,13 @@ def explained(model, task):
         ) from error  # fmt: skip
 
 
-def written(model, path, **metadata):
-    """Save a ModelProto for the moment, such as a part of a graph that is run once. Returns the
-    path.
+def write_unchecked(model, path, **metadata):
+    """Save a ModelProto for a short time, such as a part of a graph that is run once.
 
-    What is handed on goes through `labkit.export.write`, which looks whether the file is sound.
+    Returns the path. The file is not checked: files for the user are written by
+    `labkit.export.write`, which checks them.
 
-    metadata  texts to add to that of the file
+    metadata  texts to add to the metadata of the model
     """
     import onnx
 
@@ -86,20 +90,21 @@ def session(
 ) -> "onnxruntime.InferenceSession":
     """Open a model that has passed `checked`. Returns an `onnxruntime.InferenceSession`.
 
-    model     a path or a ModelProto
-    level     one of `LEVELS`
-    threads   None: as many as `labkit.device.threads` says
-    providers what shall run it, best first; those that are not here are left out
-    folder    where the weights of a ModelProto lie that has them in a second file
-    settings  attributes of `onnxruntime.SessionOptions`, such as enable_profiling=True
-    Raises    LabError naming the file and the reason; Unavailable without ONNX Runtime
+    model      a path or a ModelProto
+    level      one of `LEVELS`
+    threads    CPU threads; None: as many as `labkit.device.threads` says
+    providers  names of ONNX Runtime's execution providers, best first; those that are not installed
+               are left out
+    folder     the folder of the weights, for a ModelProto whose weights are in a second file
+    settings   attributes of `onnxruntime.SessionOptions`, such as enable_profiling=True
+    Raises     LabError naming the file and the reason; Unavailable without ONNX Runtime
     """
     onnxruntime = packages.imported("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
     options.log_severity_level = 4  # what it logs it also raises
     options.intra_op_num_threads = threads or devices.threads()
-    # else what comes next is slowed down
+    # otherwise waiting threads slow down whatever runs next
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if folder is not None:
         options.add_session_config_entry(
@@ -115,10 +120,12 @@ def session(
 
 
 def session_as_written(model: Any, *, threads: int | None = None) -> "onnxruntime.InferenceSession":
-    """Open a model as `session` does, to be run as it is written: without rewrites, and with each
-    result rounded to float16 that the file has in float16.
+    """Open a model so that it runs as it is written. Returns an `onnxruntime.InferenceSession`.
 
-    model  a path or a ModelProto
+    The graph is not rewritten, and each result that the file has in float16 is rounded to float16.
+
+    model    a path or a ModelProto
+    threads  as in `session`
     """
     import onnx
 
@@ -135,10 +142,13 @@ def session_as_written(model: Any, *, threads: int | None = None) -> "onnxruntim
 
 
 def answers(opened, batch, *, outputs=None):
-    """Call a session. Returns its answers: a list of arrays, of the outputs named (None: all).
+    """Run a session on a batch. Returns a list of arrays, one for each output.
 
-    batch   an array, a tuple of one for each input in their order, or {name of the input: array}
-    Raises  LabError when the model does not take them, or fails
+    opened   the session
+    batch    an array, or a tuple with an array for each input in order, or {name of an input:
+             array}
+    outputs  names of the outputs to return; None: all
+    Raises   LabError when the model does not take the batch, or fails
     """
     inputs = {node.name: node.shape for node in opened.get_inputs()}
     if isinstance(batch, dict):
@@ -167,7 +177,13 @@ def refused(
     error,
     expected="the inputs of the model, in its order, with its shapes and types",
 ):
-    """Return the LabError of a batch that an engine failed on."""
+    """Return the LabError about a batch that an engine failed on.
+
+    engine    name of the engine
+    batch     the arrays or tensors of the batch
+    error     the engine's own error
+    expected  what the model takes, in words
+    """
     shapes = ", ".join(str(tuple(array.shape)) for array in batch) or "none"
     return LabError(
         f"{engine}: the model refuses a batch of shape {shapes}.",
@@ -180,11 +196,11 @@ def refused(
 
 
 def as_written(path: str | Path, *, level: str = "none", all_outputs: bool = False) -> Callable:
-    """Return a function from a batch to the output, both tensors, that runs the file as it is
-    written.
+    """Return a function that runs an ONNX file: (tensor for each input) -> first output, a tensor.
 
-    level        one of `LEVELS`: how far the graph may be changed; "none" rounds to float16, too,
-                 wherever the file says so
+    path         path of the file; it is checked first
+    level        one of `LEVELS`: how far ONNX Runtime may change the graph. "none" changes nothing:
+                 where the file rounds to float16, the function rounds as well
     all_outputs  the function returns a list of all outputs, not the first alone
     """
     import torch

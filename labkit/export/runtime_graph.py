@@ -1,4 +1,4 @@
-"""The graph that ONNX Runtime makes of a file before it runs it."""
+"""Write the graph that ONNX Runtime makes of a file before running it."""
 
 from functools import partial
 from pathlib import Path
@@ -9,14 +9,15 @@ from labkit.export.write import write_checked
 
 
 def runtime_graph(src: str | Path, dst: str | Path, level: str = "extended") -> Path:
-    """Write the graph that ONNX Runtime makes of a file before it runs it. Returns the path `dst`.
+    """Write the graph that ONNX Runtime makes of a file before running it. Returns the path `dst`.
 
-    level  of `LEVELS`; "all" is made for this machine's CPU and must not travel to another
+    level  one of `runtime.LEVELS`; "all" is made for this machine's CPU and must not travel to
+           another
     """
     model = checked(src)  # with its weights: their own files lie beside `src` and not beside `dst`
     return write_checked(partial(save_runtime_graph, model, level), dst, original=src)
 
 
 def save_runtime_graph(model, level, path):
-    """Save the graph of `runtime_graph`, without a look at the file."""
+    """Let ONNX Runtime write its graph of a model to `path`; the written file is not checked."""
     session(model, level, optimized_model_filepath=str(path))

@@ -1,10 +1,12 @@
-"""How well answers reproduce what varies in a reference: the SQNR without the mean, of an output
-and of its channels.
+"""Measure how well answers reproduce what varies in a reference: the SQNR without the mean.
+
+It is computed for an output as a whole and for its channels:
 
     dB = 10 log10( V / E ),    V = mean of (r - m)^2,    E = mean of (a - r)^2
 
-r  an answer of the reference, a the same one of the other network
-m  the mean of r over the items (the first axis), of each number of an output by itself
+r  a number in an answer of the reference
+a  the same number in the answer of the other network
+m  the mean of r over the items (the first axis), for each number of an output by itself
 
 Example  A regression answers 299.9 and 300.1 to two kinds of inputs, and a coarse copy of it always
          300. Then V = 0.01 and E = 0.01: 0 dB, for the copy knows nothing about the input. Measured
@@ -42,16 +44,17 @@ from typing import Any
 import numpy as np
 
 EPSILON = float(np.finfo(np.float32).eps)  # 1.2e-7: the relative step of float32
-ROUNDING = 16 * EPSILON  # of a sum of many terms
+ROUNDING = 16 * EPSILON  # relative rounding of a sum of many terms
 MIN_VALUES = 8
 MIN_ITEMS = 8
 MANY = 64
-ITEMS_AT_ONCE = 32  # that are in memory in float64
+ITEMS_AT_ONCE = 32  # so many items are in memory in float64
 
 
 def decibels(db: float) -> str:
-    """Return "14.9 dB" for 14.96: rounded down, so that no figure below a limit reads as if it
-    reached it.
+    """Return a figure as a text, rounded down: "14.9 dB" for 14.96.
+
+    So no figure below a limit reads as if it reached the limit.
     """
     if not math.isfinite(db):
         return f"{db} dB"
@@ -60,13 +63,14 @@ def decibels(db: float) -> str:
 
 @dataclass(frozen=True)
 class Channel:
-    """One index of an axis of an output: a channel, or what else lies on that axis. Of (N, C, H, W)
-    the last axis holds the columns of a map.
+    """One index of an axis of an output, with how well the numbers at that index are reproduced.
 
-    axis   1 for (N, C, ...), or the last one; 0 counts the items
+    Usually it is a channel; on the last axis of (N, C, H, W) it is a column of a map.
+
+    axis   1 for (N, C, ...), or the last axis; axis 0 counts the items
     index  0 to count - 1
     count  length of the axis
-    db     as in the equation, infinite where nothing differs
+    db     as in the equation of this module, infinite where nothing differs
     """
 
     axis: int
@@ -80,8 +84,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class Likeness:
-    """What `likeness` returns: the decibels of the whole output, and the weakest `Channel`, or
-    None without any.
+    """How well answers reproduce a reference, in dB; see `likeness`.
+
+    db       the figure of the whole output
+    weakest  the `Channel` with the lowest figure, None where there are no channels
     """
 
     db: float
@@ -89,9 +95,7 @@ class Likeness:
 
     @property
     def lowest_db(self):
-        """The figure that decides: of the weakest channel, or of the whole output if that is
-        lower.
-        """
+        """Return the lower figure, in dB, of the whole output and of its weakest channel."""
         if self.weakest is None:
             return self.db
         return min(self.db, self.weakest.db)
@@ -104,7 +108,7 @@ class Likeness:
 
 
 def likeness(reference: Any, answers: Any) -> Likeness:
-    """Compare an output with that of the reference.
+    """Compare an output with the same output of the reference. Returns a `Likeness`.
 
     reference, answers  arrays (N, ...) of one shape: N items. An answer that is not finite where
                         the reference is finite counts as infinitely wrong; equal infinities count
@@ -136,14 +140,16 @@ def likeness(reference: Any, answers: Any) -> Likeness:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over the items, arrays of the shape of one item in float64.
+    """Sums over the items: arrays in float64 of the shape of one item.
 
-    deviation  of (r - m)^2
-    fourth     of (r - m)^4
-    power      of r^2
-    error      of (a - r)^2
+    r is a number in the reference, a the same number in the answers, m the mean of r.
+
+    deviation  sums of (r - m)^2
+    fourth     sums of (r - m)^4
+    power      sums of r^2
+    error      sums of (a - r)^2
     constant   True for numbers that do not vary, but are not zero
-    least      (r - m)^2 that float32 resolves beside the largest |r|
+    least      the least sum of (r - m)^2 that float32 resolves beside the largest |r|, one number
     """
 
     deviation: np.ndarray
@@ -155,10 +161,11 @@ class _Sums:
 
     @classmethod
     def of(cls, reference, answers, *, around=None):
-        """Sum over the items.
+        """Return the sums over the items.
 
-        around  axis whose indices have a mean each; beyond the last axis: one mean of everything.
-                None: a mean of each number
+        around  which numbers share a mean m. None: each number of an item has a mean of its own; an
+                axis: the numbers at one index of that axis share a mean; beyond the last axis: all
+                numbers share one
         """
         axes = 0
         if around is not None:
@@ -185,7 +192,7 @@ class _Sums:
         )
 
     def decibels(self):
-        """Return the figure of the whole output."""
+        """Return the figure of the whole output, in dB."""
         varying = ~self.constant
         varying_db = _decibels(self.deviation.sum(where=varying), self.error.sum(where=varying))
         constant_db = _decibels(
@@ -194,9 +201,9 @@ class _Sums:
         return float(np.minimum(varying_db, constant_db))
 
     def channels(self, axis):
-        """Return a `Channel` for each index of an axis; none if there is only one.
+        """Return a `Channel` for each index of an axis; none if there is only one index.
 
-        One not judged has infinite dB.
+        A channel that is not judged has infinite dB.
         """
         count = self.deviation.shape[axis - 1]
         if count < 2:
@@ -215,7 +222,7 @@ class _Sums:
             signal = largest_of_many * np.maximum(deviation, np.median(deviation[judged]))
         db = np.where(judged, _decibels(signal, self.error.sum(other_axes, where=varying)), np.inf)
 
-        # What is constant in it.
+        # What is constant in a channel.
         power = self.power.sum(other_axes, where=self.constant)
         constant_db = _decibels(power, self.error.sum(other_axes, where=self.constant))
         return [
@@ -234,8 +241,9 @@ def _squared_error(exact, answers):
 
 
 def _decibels(signal, noise):
-    """Return 10 log10(signal / noise) of arrays: infinite without noise, else minus infinity
-    without a signal.
+    """Return 10 log10(signal / noise) of arrays.
+
+    It is infinite without noise, and minus infinite with noise but without a signal.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(noise == 0, np.inf, 10 * np.log10(np.divide(signal, noise)))

@@ -1,12 +1,14 @@
-"""Every node or tensor of a model, also those inside branches, loops and functions."""
+"""Find every node or tensor of a model, also those inside branches, loops and functions."""
 
 from google.protobuf.message import Message
 from onnx import TensorProto
 
 
 def inside(message, kind):
-    """Yield every message of a kind in a protobuf message, however deep: a `NodeProto` or
-    `TensorProto` of a graph.
+    """Yield every message of one class inside a protobuf message, however deep, itself included.
+
+    message  such as a ModelProto or a GraphProto
+    kind     the class, such as `NodeProto` or `TensorProto`; tensors are not searched further
     """
     if isinstance(message, kind):
         yield message

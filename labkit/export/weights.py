@@ -1,6 +1,4 @@
-"""A network with weights from elsewhere: a file of weights, and the name of the architecture
-that they belong to.
-"""
+"""Build a network of a named architecture, and load weights from elsewhere into it."""
 
 import importlib
 import re
@@ -12,7 +10,7 @@ from labkit import models
 from labkit.errors import LabError
 
 WRAPPERS = ("module.", "_orig_mod.")  # what DataParallel and torch.compile put before each name
-COUNT = "n_averaged"  # what `torch.optim.swa_utils.AveragedModel` adds
+COUNT = "n_averaged"  # the tensor that `torch.optim.swa_utils.AveragedModel` adds
 TESTED = "tested"  # under this key a checkpoint of `labkit train` holds the network that was tested
 SIDE = 224  # pixels, where a network does not say how large its images are
 # what files of weights call the mean and the std of pixels, and the size of pictures
@@ -24,21 +22,24 @@ PREPROCESSING_WORDS = {
 
 
 def network_with(name, weights=None, *, size=None):
-    """Build an architecture with its weights. Returns (network in eval mode, shape of its input
-    without batch, notes).
+    """Build a network of a named architecture with its weights.
 
-    name     of a network of the course or of torchvision: the one that fits counts; or
-             module:function, whose code is run, and which returns a network
-    weights  a path: a state dict, a dict with one inside, or safetensors. Only tensors are read,
-             never code. Or the name that torchvision gives to weights it publishes, such as
-             DEFAULT: they are fetched, checked and kept. Of several networks in a file the one with
-             the most names counts, at a tie the one that `labkit train` tested, else the first.
-             None: module:function returns its network with the weights that count
-    size     pixels a side; None: as the weights say, or as the network is known
-    notes    {"mean", "std": numbers for pixels of 0 to 1, where the weights say how pictures were
-             scaled; "pictures": all of it in words; "weights": which ones were taken, where the
-             file holds others of the same names}
-    Raises   LabError: no such file or network; weights of another one, and then which names differ
+    Returns (network in eval mode, shape of its input without the batch, notes). The notes are a
+    dict:
+    mean, std  as texts, for pixels of 0 to 1, where the weights say how pictures were scaled
+    pictures   the size and the scaling of pictures, in words
+    weights    which weights were taken, where the file holds others of the same names
+
+    name     name of a network of the course or of torchvision: the one that fits the weights is
+             taken; or module:function, whose code is run, and which returns a network
+    weights  path of a file: a state dict, a dict with one inside, or safetensors. Only tensors are
+             read, never code. Of several networks in a file the one with the most names is taken,
+             at a tie the one that `labkit train` tested, else the first. Or the name that
+             torchvision gives to weights it publishes, such as DEFAULT: they are fetched, checked
+             and kept. None: module:function returns its network with the right weights in it
+    size     pixels a side; None: the size that the weights name, or the usual size of the network
+    Raises   LabError: no such file or network; weights of another network, and then which names
+             differ
     """
     if weights is None:
         network = _made_by(name)
@@ -60,8 +61,12 @@ def network_with(name, weights=None, *, size=None):
 
 
 def _best_candidate(name, state, file_name):
-    """Return (network, shape of its input) of the architecture that a state dict fits; a
-    LabError if it fits none.
+    """Return (network, shape of its input) of the architecture that a state dict fits.
+
+    Raises LabError where it fits no architecture of that name.
+
+    state      the state dict: {name: tensor}
+    file_name  name of the file of weights, for the message
     """
     file_shapes = _shapes(state)
 
@@ -94,7 +99,8 @@ def _shapes(state):
 def _published(name, weights):
     """Fetch weights that torchvision publishes.
 
-    Returns what `_read_weights` does; None where none has that name.
+    Returns ({name: tensor}, notes) as `_read_weights` does; None where there are no weights of that
+    name.
     """
     import torchvision
 
@@ -116,10 +122,11 @@ def _published(name, weights):
 
 
 def _preprocessing(contents):
-    """Return how pictures were made ready in training, as far as a file says: {"mean", "std",
-    "size": text}, the first two for pixels of 0 to 1, with "scaled" where the file has others.
+    """Return how pictures were made ready in training, as far as a file of weights says.
 
-    It may stand anywhere: in timm's `pretrained_cfg`, in the options of a training script, in JSON.
+    Returns {"mean", "std", "size": text}. Mean and std are for pixels of 0 to 1; there is a text
+    "scaled" where the file has them for pixels up to 255. The words may stand anywhere in the file:
+    in timm's `pretrained_cfg`, in the options of a training script, in JSON.
     """
     texts = {}
     for key, words in PREPROCESSING_WORDS.items():
@@ -131,10 +138,13 @@ def _preprocessing(contents):
 
 
 def for_unit_pixels(texts: dict) -> dict:
-    """Return {"mean", "std": text} for pixels of 0 to 1, with "scaled" where the given ones are for
-    pixels up to 255: where one of the numbers is above 1.
+    """Return {"mean", "std": text} for pixels of 0 to 1.
 
-    texts  {"mean", "std": such as "123.7,116.3,103.5"}; one may be missing, and others are left out
+    Where a given number is above 1, all are for pixels up to 255: they are divided by 255, and the
+    result has a text "scaled".
+
+    texts  {"mean", "std": such as "123.7,116.3,103.5"}; one of them may be missing, and other keys
+           are left out
     """
     stated = {key: texts[key] for key in ("mean", "std") if key in texts}
     scaled = {}
@@ -154,7 +164,8 @@ def for_unit_pixels(texts: dict) -> dict:
 def _read_weights(path):
     """Read a file of weights. Returns ({name: tensor}, notes).
 
-    The notes are those of `_preprocessing`, and under "weights" which ones were chosen of several.
+    The notes are those of `_preprocessing`, and under "weights" the name of the chosen network,
+    where the file holds several.
     """
     import torch
     from safetensors import safe_open
@@ -187,7 +198,8 @@ def _read_weights(path):
             found=type(contents).__name__,
         )
 
-    # Of several networks the one with the most names, at a tie the tested one, else the first.
+    # Of several networks, choose the one with the most names; at a tie the tested one, else the
+    # first.
     chosen = max(states, key=lambda keys: (len(states[keys]), keys[-1:] == (TESTED,)))
     not_chosen = [
         ".".join(keys) for keys, state in states.items() if _differ(state, states[chosen])
@@ -199,8 +211,10 @@ def _read_weights(path):
 
 
 def _states(contents, keys=()):
-    """Yield (keys that lead to it, {name: tensor}) of each dict of tensors in a file: the
-    contents, or inside them.
+    """Yield each dict of tensors in a file: (the keys that lead to it, {name: tensor}).
+
+    contents  what the file holds: such a dict, or dicts that hold it
+    keys      the keys that lead to these contents
     """
     if not isinstance(contents, dict):
         return
@@ -212,7 +226,7 @@ def _states(contents, keys=()):
 
 
 def _unwrapped(state):
-    """Return a state dict with the names of the network itself."""
+    """Return a state dict with the network's own names, without the prefixes of its wrappers."""
     # torch's averages count their updates in one more tensor
     state = {key: value for key, value in state.items() if key != COUNT}
     for wrapper in WRAPPERS:
@@ -222,15 +236,16 @@ def _unwrapped(state):
 
 
 def _differ(state, second_state):
-    """True if two state dicts have the same names, in the same shapes, and not the same numbers."""
+    """Return True if two state dicts have the same names and shapes, and different numbers."""
     if _shapes(state) != _shapes(second_state):
         return False
     return any(not state[key].equal(second_state[key]) for key in state)
 
 
 def _candidates(name, state):
-    """Yield (network, shape of its input) of each architecture of this name, with as many
-    classes as the weights.
+    """Yield (network, shape of its input) of each architecture of this name.
+
+    The network gets as many classes as the weights have.
     """
     if ":" in name:
         network = _made_by(name)
@@ -257,8 +272,9 @@ def _candidates(name, state):
 
 
 def _channels_of(network):
-    """Return the channels that a network's pictures have: those that its first convolution
-    takes, else 3.
+    """Return how many channels the pictures of a network have.
+
+    They are the inputs of its first convolution; 3 without a convolution.
     """
     from torch import nn
 
@@ -269,7 +285,11 @@ def _channels_of(network):
 
 
 def _made_by(name):
-    """Return the network that a function of the user makes. This runs the user's code."""
+    """Return the network that a function of the user makes. This runs the user's code.
+
+    name    module:function
+    Raises  LabError where the function does not return a network
+    """
     from torch import nn
 
     module, _, function = name.partition(":")

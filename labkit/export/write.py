@@ -1,9 +1,8 @@
-"""How every ONNX file is written: into a draft, which a process of its own opens and calls before
-it gets its name.
+"""Write ONNX files. A file is first a draft, which a process of its own opens and calls.
 
 Some files are valid, and no engine can open them; some end the process that opens them. Neither may
-stand under the name that was asked for. A copy of another file (in other numbers, or simplified)
-has to answer like it, too.
+get the name that was asked for. A copy of another file (in other numbers, or simplified) also has
+to answer like that file.
 
 Cost    about a second per file
 Limits  the inputs are made up: what a copy loses on real data, `labkit.engines.fidelity` tells
@@ -26,17 +25,21 @@ from labkit.export.runtime import answers, notes, session, session_as_written, w
 from labkit.export.variation import likeness
 from labkit.files import draft
 
-# Of a copy on made-up inputs, in its weakest channel: half of what varies, in size, may be error. A
-# copy that answers one constant has 0 dB. Coarse ones are in use: a language model in INT8, its
-# ranges taken from each call, has 10 dB.
+# The least SQNR of a copy on made-up inputs, in its weakest channel: the error may be half as large
+# as what varies. A copy that answers one constant has 0 dB. Coarse copies are in use: a language
+# model in INT8, its ranges taken from each call, has 10 dB.
 MIN_DB = 6.0
-SECONDS = 60  # of computing for one file, and as many for each of its GB
+SECONDS = 60  # limit of computing for one file, and as much again for each GB of it
 
 
 def write_model(
     model: onnx.ModelProto, path: str | Path, *, original: Any = None, **metadata: str
 ) -> Path:
-    """Write a ModelProto by `write_checked`. `metadata`: texts to add to that of the file."""
+    """Write a ModelProto with `write_checked`. Returns the path.
+
+    original  as in `write_checked`
+    metadata  texts to add to the metadata of the model
+    """
     onnx.helper.set_model_props(model, notes(model) | metadata)
     return write_checked(partial(onnx.save, model), path, original=original)
 
@@ -45,10 +48,10 @@ def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> 
     """Write an ONNX file, whole and sound or not at all. Returns its path.
 
     save      function (path) that writes the file, perhaps with its weights in a file beside it
-    original  path of an ONNX file whose answers it has to give; None, or a ModelProto: its answers
-              are not compared
-    Raises    LabError: the file cannot be opened, ends its process, or answers something else. What
-              stood under the name before is untouched then
+    original  path of an ONNX file that the new file has to answer like; None, or a ModelProto:
+              answers are not compared
+    Raises    LabError where the file cannot be opened, ends its process, or answers something else.
+              An earlier file of that name is then untouched
     """
     path = Path(path)
     earlier = _weights_beside(path)
@@ -64,8 +67,9 @@ def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> 
 
 
 def _weights_beside(path):
-    """Return the files that hold the weights of an ONNX file and have its name with an ending,
-    as exporters make it.
+    """Return the files beside an ONNX file that hold its weights and have its name with an ending.
+
+    Exporters give them such names: model.onnx.data.
     """
     try:
         model = parsed(path)
@@ -77,8 +81,9 @@ def _weights_beside(path):
 
 
 def _require_sound(path, original):
-    """Raise a LabError unless a process of its own can open and call a file, and it answers like
-    the original.
+    """Raise a LabError unless a process of its own can open and call a file.
+
+    The file must also answer like `original`, a path or None.
     """
     gigabytes = sum(file.stat().st_size for file in path.parent.iterdir()) / 1e9
     seconds = int(SECONDS * (1 + gigabytes))
@@ -107,15 +112,15 @@ def _require_sound(path, original):
 
 
 def problem_of(path: Path, original: Path | None = None) -> str | None:
-    """Say what is wrong with an ONNX file, or return None.
+    """Return in words what is wrong with an ONNX file, or None.
 
-    The file is opened and called on made-up inputs, as written and with all rewrites of ONNX
-    Runtime. One that this machine has no kernels for passes, and so does one that fails on made-up
-    inputs where there is no original: the inputs may not suit it.
+    The file is opened and called on made-up inputs, as it is written and with all rewrites of ONNX
+    Runtime. A file that this machine has no kernels for passes. So does a file without an original
+    that fails on made-up inputs: they may not suit it.
 
-    original  the file whose answers it has to give as it is written; one that does not take
-              made-up inputs is not compared
-    Raises    LabError where the file breaks a rule of `inspect`
+    original  path of the file that this file has to answer like; it is run as it is written, and is
+              not compared where it does not take made-up inputs
+    Raises    LabError where the file breaks a rule of `inspection.inspect`
     """
     from labkit.export.inspection import inspect
 
@@ -140,7 +145,10 @@ def problem_of(path: Path, original: Path | None = None) -> str | None:
 
 
 def _made_up(path):
-    """Return batches of made-up inputs, or none where the file takes what cannot be made up."""
+    """Return made-up inputs of a file: a list of {input name: array}, one for each call.
+
+    The list is empty where no inputs can be made up.
+    """
     try:
         return varied_inputs(onnx.load(path, load_external_data=False))
     except LabError:
@@ -148,9 +156,11 @@ def _made_up(path):
 
 
 def _outputs(path, batches, level):
-    """Return {name: (N, ...)} of a file; {} without batches.
+    """Return the outputs of a file for several calls: {name: array (N, ...)}; {} without batches.
 
-    Raises LabError where it does not take them.
+    batches  a list of {input name: array}, one for each call
+    level    one of `runtime.LEVELS`
+    Raises   LabError where the file does not take the batches
     """
     if level == "none":
         opened = session_as_written(path, threads=1)
@@ -166,8 +176,9 @@ def _outputs(path, batches, level):
 
 
 def _joined(arrays):
-    """Return the answers of several calls as one array; of other shapes in each call, as one
-    row.
+    """Return the answers of several calls as one array, joined along the first axis.
+
+    Answers whose items have another shape in each call become a single row.
     """
     arrays = [np.atleast_1d(array) for array in arrays]
     if len({array.shape[1:] for array in arrays}) == 1:
@@ -176,7 +187,10 @@ def _joined(arrays):
 
 
 def _difference(expected, outputs):
-    """Say which output of a copy differs by how much, or None where all are alike."""
+    """Return in words which output of a copy differs, and by how much; None where all are alike.
+
+    expected, outputs  {name: array} of the original and of the copy
+    """
     for name, reference in expected.items():
         if name not in outputs or outputs[name].shape != reference.shape:
             return f"the output {name} has another name or shape than before"

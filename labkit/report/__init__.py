@@ -1,8 +1,7 @@
-"""One self-contained HTML page of what was found here: answers, what failed, what surprised; each
-lesson; every table.
+"""Write one HTML page of all results here: answers, what failed, what surprised, lessons, tables.
 
-Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks
-lie beside it.
+The page needs no other files and fetches nothing: styles and pictures are inside it. The executed
+notebooks lie beside it.
 """
 
 import math
@@ -32,7 +31,7 @@ from labkit.lesson.syllabus import lessons as syllabus
 from labkit.report._tables import newest, panels, reporter_of, sections, starter_of
 from labkit.report.leaderboard import board
 
-# {what the template calls it: (row class, the words that set apart the runs shown)}
+# {name in the template: (row class, function `Run` -> words that tell the shown runs apart)}
 BY_LESSON = {
     "answers": (LessonAnswer, reporter_of),
     "decisions": (Decision, reporter_of),
@@ -43,9 +42,9 @@ BY_LESSON = {
 
 
 def write_report(path: Path | None = None) -> Path:
-    """Write artifacts/report.html (or `path`) from the ledger and the recorded results.
+    """Write the report from the ledger and the recorded results. Returns its path.
 
-    Returns its path.
+    path  None: artifacts/report.html
     """
     path = path or artifacts() / "report.html"
     lessons = _lessons(path.parent)
@@ -71,8 +70,12 @@ def write_report(path: Path | None = None) -> Path:
 
 
 def _lessons(folder):
-    """Return {lesson: {"attempts": rows, and each name of `BY_LESSON`: [(words that set the run
-    apart, rows)]}}.
+    """Return what the report shows of each lesson: {lesson: {name: value}}.
+
+    "attempts" are rows with links; each name of `BY_LESSON` is [(words that tell the run apart,
+    rows)].
+
+    folder  the folder of the report, from which links lead
     """
     lessons = defaultdict(lambda: defaultdict(list))
 
@@ -92,7 +95,7 @@ def _lessons(folder):
 
 
 def _commits(lessons):
-    """Return the commits of the runs shown, in the order of the lessons, each once."""
+    """Return the commits of the runs shown, each once, in the order of the lessons."""
     commit_of = {run.run_key: run.commit for run in ledger.find(Run)}
     commits = {}
     for lesson in lessons.values():
@@ -104,7 +107,10 @@ def _commits(lessons):
 
 
 def _surprises(lessons):
-    """Return [(lesson, `Prediction`)] that the reader got wrong by hand, the farthest off first."""
+    """Return the reader's wrong predictions in runs by hand: [(lesson, `Prediction`)].
+
+    The prediction that is farthest off comes first.
+    """
     wrong = []
     for name, lesson in lessons.items():
         for label, rows in lesson["predictions"]:
@@ -116,8 +122,9 @@ def _surprises(lessons):
 
 
 def _own_network():
-    """Return [(lesson, `OwnResult`)]: of each lesson the newest row that the reader's own
-    network left here.
+    """Return [(lesson, `OwnResult`)]: for each lesson, the newest rows of the reader's own network.
+
+    Reported runs of others are left out.
     """
     own_rows = []
     for name, reporter, rows in newest(OwnResult, reporter_of):
@@ -127,8 +134,10 @@ def _own_network():
 
 
 def _miss(row):
-    """Return how far off a guess is: the logarithm of a factor, 0 for an option, infinity for
-    another sign.
+    """Return how far off a prediction is.
+
+    It is the logarithm of the factor between guess and result: 0 for an answer that is no number,
+    infinity for the wrong sign or a result of 0.
     """
     try:
         factor = float(row.answer) / float(row.result)
@@ -140,10 +149,10 @@ def _miss(row):
 
 
 def _tallies():
-    """Return {(notebook, claim id): outcome over several seeds, in words}, of the largest profile
-    that has some.
+    """Return {(notebook, claim id): the outcome over several seeds, in words}.
 
-    Such as "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab".
+    Such as "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab". Of the profiles that have outcomes
+    of several seeds, the largest counts.
     """
     sentences = {}
     for profile in PROFILES:
@@ -154,11 +163,11 @@ def _tallies():
 
 
 def _with_pages(attempts, folder):
-    """Return attempts as dicts, with links from `folder` to their notebooks and to readable pages
-    beside these.
+    """Return attempts as dicts, with links to their notebooks and to pages that show them.
 
-    The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A
-    reported notebook is linked as a file, and has no page: it may hold anything.
+    The links lead from `folder`. The copy of the report inside the book (see docs/book/build.py)
+    has the book's pages only. A reported notebook is linked as a file and has no page, for it may
+    hold anything.
     """
     # Find the page or the file of each attempt.
     book_pages = {}
@@ -186,13 +195,12 @@ def _with_pages(attempts, folder):
 
 
 def _link(path, folder):
+    """Return a path relative to a folder; None stays None."""
     return None if path is None else os.path.relpath(path, folder)
 
 
 def _book(folder):
-    """Return a link from `folder` to the first page of the course as a book, or None where there
-    is none.
-    """
+    """Return a link from `folder` to the first page of the course as a book, or None."""
     for book in (folder, artifacts() / "book"):
         if (book / "index.html").is_file():
             return os.path.relpath(book / "index.html", folder)
@@ -200,5 +208,5 @@ def _book(folder):
 
 
 def _when(text):
-    """Return an ISO time for people: to the minute, in UTC."""
+    """Return an ISO time as a text for people: to the minute, in UTC."""
     return text.replace("T", " ")[:16] + " UTC" if text else "–"

@@ -1,6 +1,4 @@
-"""Of each lesson the newest run; the tables of measured rows, by hardware, and the pictures of
-deployments.
-"""
+"""The newest run of each lesson, the tables of measured rows, and the pictures of deployments."""
 
 import base64
 import io
@@ -12,8 +10,8 @@ from labkit import device, ledger
 from labkit.format import shown
 from labkit.ledger.rows import Machine, Run
 
-# The tables of measured rows and their columns; a column without any value is left out. Long ones
-# are folded.
+# {title: (table of measured rows, its columns)}; a column without any value is left out. Long
+# tables are folded in the page.
 MEASURED = {
     "Deployments": ("deployments", "model dataset engine precision device threads batch accuracy "
                                    "latency_p50_ms "
@@ -37,12 +35,13 @@ HERE = "this machine"
 
 
 def newest(row_class, label_of):
-    """Return [(notebook, label, rows)] in the order of the lessons: of each, the newest run with
-    such rows.
+    """Return the rows of the newest run of each lesson: [(notebook, label, rows)], in lesson order.
 
-    row_class  of the rows, such as `LessonAnswer`
-    label_of   function `Run` -> label. Of the runs of a notebook the newest with each label is
-               shown: with `starter_of`, no answer of a reader is hidden by a later run without one
+    A run without such rows does not count.
+
+    row_class  class of the rows, such as `LessonAnswer`
+    label_of   function `Run` -> label. The newest run of a notebook is shown for each label: with
+               `starter_of`, a run by hand is not hidden by a later run of the runner
     """
     rows_of_run = defaultdict(list)
     for row in ledger.find(row_class):
@@ -57,18 +56,20 @@ def newest(row_class, label_of):
 
 
 def reporter_of(run):
-    """Return who reported a run, as the end of a phrase; "" for a run of this ledger."""
+    """Return who reported a run, as the end of a phrase; "" for a run of this ledger itself."""
     return f", as reported by {run.reported_by}" if run.reported_by else ""
 
 
 def starter_of(run):
-    """Return how a run was started, and who reported it."""
+    """Return in words how a run was started, and who reported it."""
     return ("by the runner" if run.batch_key else "by hand") + reporter_of(run)
 
 
 def sections():
-    """Return all tables as the template needs them, each by hardware; of other machines only
-    those with a number.
+    """Return all tables as the template needs them: [{"title": text, "grids": grids}].
+
+    There is a grid for each hardware; of other machines than this one, only grids with a number are
+    kept.
     """
     tables = []
     for title, (table, column_names) in MEASURED.items():
@@ -89,12 +90,16 @@ def sections():
 
 
 def _has_number(grid):
+    """Return True if a grid has a column of numbers."""
     return any(is_numeric for _, is_numeric in grid["heads"])
 
 
 def _rows_by_hardware(table):
-    """Return {hardware: its rows of a table}: this machine first, then those of a cluster and
-    those reported.
+    """Return {hardware: its rows of a table}, from the newest runs.
+
+    This machine comes first, then the machines of a cluster and those whose runs were reported.
+
+    table  name of a table of the ledger
     """
     this_title = device.describe().title
     other_machines = {
@@ -111,12 +116,12 @@ def _rows_by_hardware(table):
 
 
 def panels():
-    """Return [(lesson, settings, picture as a data URI, picture in words, {number: deployment})] of
-    this machine.
+    """Return the pictures of deployments on this machine, with what stands beside each.
 
-    One picture holds the rows of one run on the same threads with the same batch: only they are
-    answers to the same images, taken at the same time. Of a run the largest such group is shown, of
-    equal ones that of the smallest batch.
+    A panel is (lesson, settings, picture as a data URI, picture in words, {number: deployment}).
+    One picture holds rows of one run, on one device, with the same threads and batch: only such
+    rows are answers to the same images, taken at the same time. The largest such group of a run is
+    shown; among equally large groups the one with the smallest batch.
     """
     groups = defaultdict(list)
     for row in _rows_by_hardware("deployments")[HERE]:
@@ -135,13 +140,13 @@ def panels():
 
 
 def _lesson(row):
-    """Return the lesson that took this row, which stands in the key of its run; "" for none."""
+    """Return the lesson in which a row was measured, or "": the key of the row's run names it."""
     match = re.search(r"\d\d_[a-z0-9_]+", row.run_key)
     return match[0] if match else ""
 
 
 def _panel(rows):
-    """Return a picture of deployments, and what stands beside it: see `panels`."""
+    """Return the panel of a group of rows, as described in `panels`."""
     from labkit import plots
 
     buffer = io.BytesIO()
@@ -152,9 +157,12 @@ def _panel(rows):
 
 
 def _grid(hardware, rows, names):
-    """Return rows as cells of text, with numbered remarks.
+    """Return rows of one hardware as a grid for the template: cells of text, with numbered remarks.
 
-    Columns without a value are left out, and what is the same in all rows is said once, above them.
+    A column without a value is left out. A value that is the same in all rows stands once, above
+    them.
+
+    names  names of the columns
     """
     # Sort the columns into those that are listed and those with one value for all rows.
     columns = {}
@@ -185,18 +193,22 @@ def _grid(hardware, rows, names):
 
 
 def _value(row, name):
-    """Return the value of a row in a column; of the lesson only its number."""
+    """Return the value of a row in a column; for the column "lesson", the number of the lesson."""
     if name == "lesson":
         return _lesson(row)[:2] or None
     return getattr(row, name)
 
 
 def _is_numeric(column):
+    """Return True if a column has a number."""
     return any(isinstance(value, int | float) for value in column)
 
 
 def _remarks(row):
-    """Return why numbers of a row are missing or doubtful, each reason once."""
+    """Return why numbers of a row are missing or doubtful, each reason once.
+
+    row  the row as a dict
+    """
     remarks = []
     if row.get("noisy"):
         remarks.append(row.get("noise") or NOISY)
@@ -226,5 +238,5 @@ def _unit_of(name):
 
 
 def _head(name):
-    """Return a column's name for people, without the unit that its cells have."""
+    """Return the name of a column for people, without the unit: the cells have it."""
     return re.sub(r"_(bytes|ms|s|j)$", "", name.replace("_per_s", "_per_second")).replace("_", " ")

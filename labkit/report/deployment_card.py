@@ -1,5 +1,6 @@
-"""The deployment card: one page that says what is delivered and how well it is known; and a
-folder that runs alone.
+"""Write the deployment card of a submission: what is delivered, and how well it is known.
+
+The card lies in a folder with the network and a program, which runs without labkit.
 """
 
 import json
@@ -42,8 +43,10 @@ LIMITS = (
 
 
 def precisions(path):
-    """Return [(node, operator, number format of its weights)] of the layers with weights of an
-    ONNX file, in order.
+    """Return [(node, operator, number format of its weights)] of an ONNX file's layers, in order.
+
+    Layers are convolutions and matrix products. The format is "computed" for weights that are not
+    stored in the file.
     """
     graph = onnx.load(path).graph
     stored = {
@@ -61,7 +64,10 @@ def precisions(path):
 
 
 def _facts_of(row, layers):
-    """Return [(heading, text)] of a card for a `rows.Scored`, whose file has these `precisions`."""
+    """Return [(heading, text)] of a card for a `rows.Scored`.
+
+    layers  what `precisions` returned for its file
+    """
     facts = []
     # What it is for.
     for decision in ledger.find(Decision, run_key=row.run_key):
@@ -98,7 +104,7 @@ def _facts_of(row, layers):
 
 
 def _accuracy_of(row):
-    """Return the accuracy with its interval, in words."""
+    """Return the accuracy of a `rows.Scored` with its interval, in words."""
     interval = f"95 %: {100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f} %"
     text = f"{100 * row.accuracy:.1f} % ({interval}) of changed copies of test images"
     if row.accuracy_originals is not None:
@@ -107,7 +113,7 @@ def _accuracy_of(row):
 
 
 def _latency_of(row):
-    """Return the latency, and its ratio to the reference's, in words."""
+    """Return the latency of a `rows.Scored`, and its ratio to that of the reference, in words."""
     spread = (
         f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), "
         f"{shown(row.latency_p95_ms / 1e3, 's')} (p95)"
@@ -119,14 +125,15 @@ def _latency_of(row):
 
 
 def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
-    """Write the card and all that is delivered into a folder. Returns the folder.
+    """Write the card of a submission, and all that is delivered, into a folder. Returns the folder.
+
+    The folder holds model.onnx, predict.py, requirements.txt, images.npy and labels.json (ten test
+    images), card.html and card.md. It needs neither labkit nor torch.
 
     row     a `rows.Scored` with figures
     path    its ONNX file
-    folder  a new one, an empty one, or one with an earlier card and no other files: that one is
-            replaced
-    The folder holds model.onnx, predict.py, requirements.txt, images.npy and labels.json (ten test
-    images), card.html and card.md. It needs neither labkit nor torch.
+    folder  a new folder, an empty one, or one with an earlier card and no other files: the card in
+            it is replaced
     Raises  LabError for a folder with other files
     """
     folder = Path(folder)
@@ -156,7 +163,7 @@ def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
 
 
 def _require_no_other_files(folder):
-    """Refuse a path where something stands that is no earlier card: it would be overwritten."""
+    """Raise LabError for a path with other files than an earlier card, for they would be lost."""
     names = set()
     if folder.is_dir():
         names = {file.name for file in folder.iterdir()}
@@ -173,7 +180,7 @@ def _require_no_other_files(folder):
 
 
 def _write_examples(folder):
-    """Write ten test images as they come (uint8), how a network wants them, and what they show."""
+    """Write ten test images as bytes, how a network wants them scaled, and what they show."""
     import numpy as np
 
     from labkit.data import load

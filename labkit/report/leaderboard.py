@@ -1,8 +1,7 @@
-"""The leaderboards of lessons 11 and 20: the scores of the ledger, compared within one kind of
-machine.
+"""The leaderboards of lessons 11 and 20: the scores of the ledger, one board per kind of machine.
 
-A score counts where it was judged. One that came with `labkit ledger merge` stands below, as
-reported.
+A score counts where it was judged. A score that came with `labkit ledger merge` stands below the
+others, as reported.
 """
 
 import html
@@ -14,12 +13,15 @@ from labkit.capstone.order import MEDALS, file_medal, one_line, recipe_medal, st
 from labkit.errors import LabError
 from labkit.ledger.rows import Machine, RaceScore, Scored
 
-# The names of the medals, the best last: a larger place is a better one.
+# The names of the medals, the best last: a larger index is a better medal.
 MEDAL_NAMES = [None, *(medal.name for medal in reversed(MEDALS))]
 
 
 def kind_of(machine):
-    """Return a machine as one line that says what its latencies can be compared with."""
+    """Return one line for a machine: latencies of two machines with the same line can be compared.
+
+    machine  a `rows.Machine`, or None
+    """
     if machine is None:
         return "a machine that is not known"
     instructions = (machine.cpu_isa or "no vector instructions known").split()
@@ -28,8 +30,9 @@ def kind_of(machine):
 
 
 class Standing(NamedTuple):
-    """The newest row of a name that has a score, and how often it was tried, refused tries
-    included.
+    """A name on a board: its newest row that has a score, and how often it was tried.
+
+    tries  number of tries, refused ones included
     """
 
     row: Scored | RaceScore
@@ -37,14 +40,14 @@ class Standing(NamedTuple):
 
 
 def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[Standing]]:
-    """Return {kind of machine: a `Standing` per name, the best first}.
+    """Return {kind of machine: a `Standing` for each name, the best first}.
+
+    The newest try counts, not the best: the best of many tries is luck. Medals are by today's
+    limits.
 
     table       `Scored`: files of lesson 20; `RaceScore`: recipes of lesson 11, a board for each
                 target
-    everything  boards of all kinds of machines, not only of this machine's
-
-    The newest try counts, not the best: of many tries the best one is luck. The medal is that of
-    today's limits.
+    everything  True: boards of all kinds of machines, not only of this machine's kind
     """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
     this_kind = kind_of(device.describe())
@@ -64,8 +67,9 @@ def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[S
 
 
 def _standings(rows):
-    """Return a `Standing` for each name in rows that come oldest first; none for a name that has
-    no score.
+    """Return a `Standing` for each name, the best first; a name without any score has none.
+
+    rows  rows of one board, the oldest first
     """
     tries_of = {}
     for row in rows:
@@ -79,8 +83,9 @@ def _standings(rows):
 
 
 def _with_todays_medal(row):
-    """Return the row with the medal that its figures earn by today's limits; too noisy to judge
-    stays without one.
+    """Return a row with the medal that its figures earn by today's limits.
+
+    A row that was too noisy to judge stays without a medal.
     """
     if isinstance(row, RaceScore):
         return replace(row, medal=recipe_medal(row.points))
@@ -90,16 +95,15 @@ def _with_todays_medal(row):
 
 
 def _rank(standing):
-    """Return what a board is sorted by: judged here before reported, then the medal, then the
-    score.
-    """
+    """Return the key that sorts a board: judged here above reported, then medal, then score."""
     row = standing.row
     return row.reported_by is None, MEDAL_NAMES.index(row.medal), row.points
 
 
 def best() -> Any:
-    """Return the best of the newest rows that were scored here, whose file is still there;
-    LabError for none.
+    """Return the best row of this machine that has a medal and whose file is still there.
+
+    Of each name the newest row counts. Raises LabError where there is none.
     """
     for row, _ in _standings(ledger.find(Scored, reported_by=None)):
         if row.medal and stored_file(row.sha256).is_file():
@@ -111,7 +115,10 @@ def best() -> Any:
 
 
 def as_html(boards: dict) -> str:
-    """Return the leaderboard as HTML tables; whatever a name holds, it is text there."""
+    """Return leaderboards as HTML tables, in which names are shown as plain text.
+
+    boards  what `board` returned
+    """
     blocks = []
     for heading, table in _tables(boards):
         blocks.append(f"<b>{html.escape(heading)}</b>{table.to_html(index=False)}")
@@ -119,7 +126,10 @@ def as_html(boards: dict) -> str:
 
 
 def as_text(boards: dict) -> str:
-    """Return the leaderboard as lines for a terminal."""
+    """Return leaderboards as lines for a terminal.
+
+    boards  what `board` returned
+    """
     blocks = []
     for heading, table in _tables(boards):
         blocks.append(f"{heading}\n{table.to_string(index=False)}")
@@ -127,7 +137,7 @@ def as_text(boards: dict) -> str:
 
 
 def _tables(boards):
-    """Yield the heading of each board, and its table."""
+    """Yield (heading of a board, its table as a DataFrame)."""
     for heading, standings in boards.items():
         is_race = isinstance(standings[0].row, RaceScore)
         title = "Trained to " if is_race else "The order of lesson 20, on "

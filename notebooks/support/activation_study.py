@@ -1,5 +1,4 @@
-"""For the lesson on activations: pictures, what the compiler writes, the published tables, and the
-ways to checkpoint a network.
+"""For the lesson on activations: pictures, generated kernels, published tables, checkpoints.
 
 Nothing here times; the lesson does.
 """
@@ -37,7 +36,7 @@ from labkit.train import scripted
 
 
 def no_compiler(device):
-    """Return None where torch.compile can build kernels, else the reason, which is printed, too."""
+    """Print and return why torch.compile cannot build kernels here; return None where it can."""
     try:
         require_compiler(device)
     except Unavailable as error:
@@ -47,10 +46,10 @@ def no_compiler(device):
 
 
 def no_triton():
-    """Return None where Triton is installed, else the reason, which is printed, too.
+    """Print and return that Triton is not installed; return None where it is.
 
-    Call it before the import: without a GPU the kernels of Triton are interpreted, and only a
-    setting that stands before the import says so.
+    Call this before the import of Triton: without a GPU its kernels are interpreted, and only a
+    setting that is made before the import says so.
     """
     os.environ.setdefault("TRITON_INTERPRET", str(int(not runs_triton())))
     if find_spec("triton") is not None:
@@ -66,7 +65,7 @@ def stand_ins_for_triton():
 
 
 def as_kernel(function):
-    """Return a function as a kernel of Triton, whether it is one already or not."""
+    """Return a function as a kernel of Triton; a kernel is returned unchanged."""
     import triton
 
     return triton.jit(function) if inspect.isfunction(function) else function
@@ -75,7 +74,8 @@ def as_kernel(function):
 def with_activation(network, function):
     """Return a copy of a network with the same weights and another activation.
 
-    network  of the lesson: each of its layers of class `Activation` has a field `function`
+    network   the lesson's network: each of its layers of class `Activation` has a field `function`
+    function  the other activation
     """
     twin = copy.deepcopy(network)
     for layer in twin.modules():
@@ -90,12 +90,12 @@ LONG = 4  # layers of an nn.Sequential; a longer one is cut into parts
 
 
 def cuts(network):
-    """Return the ways to cut a network into pieces, from coarse to fine: {in words: names of the
-    pieces}.
+    """Return the ways to cut a network into pieces, from coarse to fine.
 
-    The first has one piece, the network. In the next ones each piece gives way to the layers in it
-    that have layers of their own; a piece without such layers stays. Lists of layers are looked
-    through: nobody calls them.
+    Returns {the way in words: names of the pieces}. The first way has one piece, the network. In
+    each further way a piece is replaced by the layers inside that have layers of their own; a piece
+    without such layers stays. A list of layers is never a piece, for nobody calls a list: its
+    layers are.
     """
     ways, names = {}, [""]
     while names not in ways.values():
@@ -106,7 +106,7 @@ def cuts(network):
 
 
 def _inside(network, name):
-    """Names of the layers within a layer that have layers of their own."""
+    """Return the names of those layers within a layer that have layers of their own."""
     inner = []
     for part, child in network.get_submodule(name).named_children():
         path = f"{name}.{part}".lstrip(".")
@@ -120,9 +120,9 @@ def _inside(network, name):
 def with_checkpoints(network, names):
     """Return a copy of a network, with the same weights, that checkpoints each named layer.
 
-    What is replaced is the method `forward` of the layer, which keeps its class and its fields:
+    The method `forward` of such a layer is replaced. The layer keeps its class and its fields, for
     a parent may read them. A long nn.Sequential is cut into about as many parts as a part has
-    layers, the last of which is no checkpoint. Layers that work in place no longer do: they would
+    layers; its last part is no checkpoint. Layers that work in place no longer do: they would
     overwrite what a checkpoint keeps.
     """
     twin = copy.deepcopy(network)
@@ -140,13 +140,13 @@ def with_checkpoints(network, names):
 
 
 def _parts(layer):
-    """The number of parts that a layer is cut into: 1, or of a long nn.Sequential more."""
+    """Return the number of parts that a layer is cut into: 1, or more for a long nn.Sequential."""
     in_sequence = type(layer).forward is nn.Sequential.forward
     return math.isqrt(len(layer)) if in_sequence and len(layer) > LONG else 1
 
 
 def _in_words(network, names):
-    """How a network is cut: "6 x TransformerEncoderLayer"."""
+    """Return in words how a network is cut, such as "6 x TransformerEncoderLayer"."""
     counts = Counter()
     for name in names:
         layer = network.get_submodule(name)
@@ -156,10 +156,10 @@ def _in_words(network, names):
 
 
 def peak_bytes(step):
-    """Return the most bytes that a function takes at any moment, beyond those taken before it.
+    """Return the most bytes that a function takes at any moment, beyond those taken before.
 
-    step  without arguments; called twice, and watched the second time, when gradients lie where
-          they stay
+    step  function without arguments. It is called twice and watched the second time, when the
+          gradients already exist
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its notes on standard error
     step()
@@ -177,7 +177,7 @@ def peak_bytes(step):
 
 
 def first_tensor(output):
-    """Return the output of a network that is a tensor; of several, the first."""
+    """Return the first tensor in the output of a network."""
     while not torch.is_tensor(output):
         values = output.values() if hasattr(output, "values") else output
         output = next(iter(values))
@@ -185,7 +185,10 @@ def first_tensor(output):
 
 
 def advice(ratio):
-    """Return what a `RatioInTurn` of a compiled network to the plain one means for its owner."""
+    """Return what the owner of a network should do: compile it, leave it, or neither is clear.
+
+    ratio  the `RatioInTurn` of the compiled network to the plain one
+    """
     words = {"faster": "compile it", "slower": "leave it"}
     if ratio.verdict in words:
         return words[ratio.verdict]
@@ -325,14 +328,14 @@ def _box(ax, node, position, output):
 
 
 def _kept_by(node):
-    """The tensors that an operator of a graph keeps."""
+    """Return the tensors that an operator of a graph keeps for the backward pass."""
     fields = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
     fields += getattr(node, "saved_tensors", ())
     return [field for field in fields if isinstance(field, torch.Tensor)]
 
 
 def _columns_of(output):
-    """The operators behind an output, in columns by the longest path to them."""
+    """Return the operators behind an output, in columns by the longest path to an operator."""
     depths, waiting = {}, [(output.grad_fn, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -382,7 +385,10 @@ def kernels(function, *inputs):
 
 
 def loop_of(source):
-    """Return the loop of a generated kernel, without casts and type names, its constants put in."""
+    """Return the loop of a generated kernel, made readable.
+
+    Casts and type names are left out, and constants are put in where they are used.
+    """
     noise = r"static_cast<\w+>|at::vec::|decltype\(\w+\)::|inductor_vec_mask_cast<.*?>|std::"
     noise = rf"{noise}|Vectorized<\w+>::|VecMask<\w+,\d>|Vectorized<\w+>|auto "
     lines = [re.sub(noise, "", line.strip()) for line in source.splitlines()]
@@ -399,7 +405,7 @@ def loop_of(source):
 
 
 def wrapped(function, fused):
-    """Return {name: form} of an activation that is wrapped alone: compiled, and as TorchScript.
+    """Return an activation as tools make it that are applied to it alone: {name: function}.
 
     fused  the compiled form, or None; TorchScript is left out where torch has none
     """
@@ -414,7 +420,9 @@ def wrapped(function, fused):
 def try_tools(tools, forms):
     """Return a table of what each tool does with each form of a function.
 
-    tools  {name: function of a form; a list that it returns is counted}
+    tools  {name: function that applies the tool to a form; where it returns a list, its length is
+           shown}
+    forms  {name: form}
     """
     return pd.DataFrame(
         {
@@ -425,6 +433,7 @@ def try_tools(tools, forms):
 
 
 def _tried(run, form):
+    """Return "yes", or why a tool fails on a form of a function."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is deprecated, and says so
@@ -440,7 +449,7 @@ STUDY = "activation-accuracy"
 
 
 def memory_table(kept):
-    """Return bytes of training beside the published ones, as multiples of ReLU's.
+    """Return bytes of training beside the published bytes, as multiples of ReLU's.
 
     kept  Series: bytes by variant, named as in the published table
     """
@@ -454,7 +463,7 @@ def memory_table(kept):
 
 
 def recorded_accuracies():
-    """Return {(activation, compiled): interval of the accuracy in percent} of what is on record."""
+    """Return the recorded accuracies in percent: {(activation, compiled): interval of the mean}."""
     rows = recorded("trainings", experiment=STUDY)
     rows = rows[(rows["profile"] == "lab") & rows["accuracy"].notna()]
     names = rows["variant"].str.replace(r", seed \d+$", "", regex=True)
@@ -471,7 +480,7 @@ def recorded_accuracy(activation):
 
 
 def inference_table(times, accuracy, *, with_recorded=True):
-    """Return the published inference table with one's own and the recorded numbers beside it.
+    """Return the published inference table with the numbers of this run and the recorded ones.
 
     times          {batch: what `in_turn` returned, "ReLU" first and "TC + NAME" for compiled ones}
     accuracy       {activation: percent}
@@ -498,12 +507,12 @@ def inference_table(times, accuracy, *, with_recorded=True):
 
 
 def without_dashes(table):
-    """Return a table without the columns in which nothing stands but dashes."""
+    """Return a table without the columns that hold nothing but dashes."""
     return table.loc[:, (table != "–").any()]
 
 
 def _published_share(known, name, compiled, batch):
-    """The published time as a multiple of that of ReLU, not compiled."""
+    """Return the published time, as a multiple of the time of ReLU that is not compiled."""
     latencies = known["latency_ms"]
     if (name, compiled, batch) not in known.index:
         return "–"
@@ -511,18 +520,19 @@ def _published_share(known, name, compiled, batch):
 
 
 def _published_accuracy(known, name, compiled):
+    """Return the published accuracy in percent as a text; a dash where there is none."""
     if (name, compiled, 64) not in known.index:
         return "–"
     return f"{100 * known['accuracy'][name, compiled, 64]:.2f}"
 
 
 def _short(interval):
-    """The mean and its 95 % interval."""
+    """Return the mean of an interval and its 95 % ends as a text; a dash for None."""
     return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]" if interval else "–"
 
 
 def one_image_table(runs, depths):
-    """Return how many times as long compiled takes for one image, and what any compiled call costs.
+    """Return a table for one image: compiled time over plain time, and the cost of a compiled call.
 
     runs    {how it was measured: times of "N" and "N, TC" for each number of blocks}
     depths  the numbers of blocks
@@ -543,6 +553,6 @@ def _blocks(count):
 
 
 def deviation(function, reference):
-    """Return the largest difference of two functions from -8 to 8, in double precision."""
+    """Return the largest difference of two functions between -8 and 8, in double precision."""
     x = torch.linspace(-8, 8, 16_001, dtype=torch.float64)
     return (function(x) - reference(x)).abs().max().item()

@@ -99,7 +99,7 @@ def rates(runs, *, goal):
 def bowl(paths, *, curvature):
     """Draw descents in a bowl, loss = curvature / 2 * w^2, side by side.
 
-    paths  {learning rate: positions w}
+    paths  {learning rate: positions w of the steps}
     """
     figure, axes = canvas(9, 2.8, columns=len(paths))
     w = np.linspace(-2.6, 2.6, 200)
@@ -120,8 +120,8 @@ _LABEL = {"textcoords": "offset points", "fontsize": SMALL_TEXT, "va": "center"}
 def lines(heights, distances):
     """Draw the training loss along a line through the end of each training, on the same axes.
 
-    heights    {name: losses}, one for each distance
-    distances  from the end, in lengths of the weights
+    heights    {name: losses}, one loss for each distance
+    distances  distances from the end of the training, in lengths of the weights
     """
     figure, ax = canvas(6.5, 3.2)
     for colour, (name, losses) in zip(COLOURS, heights.items(), strict=False):

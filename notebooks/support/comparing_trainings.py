@@ -53,7 +53,7 @@ def draw_pairs(one, other, names):
     """Draw a dot per seed: the accuracies of two networks; on the dashed line both are equal.
 
     one, other  (seeds,) percent
-    names       of both
+    names       names of the two networks
     """
     figure, ax = canvas(4.4, 4.0)
     ax.plot(one, other, "o", color=COLOURS[0], ms=5, alpha=0.6)
@@ -129,6 +129,7 @@ def draw_rates(accuracies_by_rate):
 
 
 def _draw_leads(ax, leads_by_rate):
+    """Draw the leads at each learning rate: a dot per seed, a bar for the interval of the mean."""
     ax.axhline(0, color=GREY, lw=1)
     for column, leads in enumerate(leads_by_rate.values()):
         jitter = np.linspace(-0.15, 0.15, len(leads))
@@ -140,9 +141,10 @@ def _draw_leads(ax, leads_by_rate):
 
 
 def bootstrap(statistic, one, other, draws=1000):
-    """Return `statistic(one, other)` with its 95 % `Interval`: pairs are drawn from these again.
+    """Return `statistic(one, other)` with its 95 % `Interval`, by drawing pairs with replacement.
 
     one, other  (pairs,) numbers
+    draws       how often pairs are drawn
     """
     rng = np.random.default_rng(0)
     pairs = len(one)

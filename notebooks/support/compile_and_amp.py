@@ -34,7 +34,7 @@ RECORDED_WIDTHS = (64, 256)
 def published_table(seconds, accuracy):
     """Return seconds of an epoch and accuracy of four ways: here, recorded elsewhere, published.
 
-    seconds, accuracy  {way: a number}, seconds and percent, of the ways that were trained here
+    seconds, accuracy  {way: seconds}, {way: percent}, of the ways that were trained here
     returns            a DataFrame, a row for each way; what was not measured is a dash
     """
     rows = {}
@@ -51,12 +51,15 @@ def published_table(seconds, accuracy):
 
 
 def _text(value, unit):
-    """A number with four digits and its unit, a dash where there is none."""
+    """Return a number with four digits and its unit as a text; a dash where there is none."""
     return "–" if value is None or not np.isfinite(value) else f"{value:.4g}{unit}"
 
 
 def _trainings():
-    """{place: a table with a row for each variant}: the ConvNeXt, recorded and published."""
+    """Return the trainings of the ConvNeXt: {where: a table with a row for each variant}.
+
+    They are the recorded ones, by hardware, and the published ones.
+    """
     tables = {}
     for hardware, rows in _recorded_convnext().groupby("hardware"):
         tables[f"ConvNeXt, recorded: {hardware}"] = rows.set_index("variant")
@@ -66,7 +69,7 @@ def _trainings():
 
 
 def _recorded_convnext():
-    """Recorded trainings of the ConvNeXt with an accuracy, the newest of each machine."""
+    """Return the recorded trainings of the ConvNeXt with an accuracy, the newest per machine."""
     rows = recorded("trainings", experiment="convnext-training")
     rows = rows[rows["accuracy"].notna() & rows["total_s"].notna()].sort_values("recorded_on")
     rows = rows.drop_duplicates(["hardware", "variant"], keep="last")
@@ -74,7 +77,7 @@ def _recorded_convnext():
 
 
 def both_together():
-    """Return a sentence for each place where the ConvNeXt was trained: what each switch gained."""
+    """Return a sentence for each table of ConvNeXt trainings: what did each switch gain?"""
     sentences = []
     for place, table in _trainings().items():
         gains = {
@@ -96,7 +99,7 @@ def both_together():
 
 
 def operator_counts(profiles):
-    """Return a table: how often a step calls products, conversions, and what lies between.
+    """Return a table: how often a step calls products, conversions, and what lies between products.
 
     profiles  {name: what `labkit.measure.profiling.profile` returned}
     """
@@ -127,9 +130,12 @@ def gain(times, name, baseline):
 
 
 def price_table(lines, unit=1e6):
-    """Return prices of a call and costs of a row in µs, and which part of AMP makes the difference.
+    """Return a table of the line of each way: µs per call and per row, and what AMP adds.
 
-    lines  {way: (price, each)} in seconds, of "vanilla", "16 bits throughout" and "AMP"
+    A step with n rows takes price + each * n seconds.
+
+    lines  {way: (price, each)}, of "vanilla", "16 bits throughout" and "AMP"
+    unit   of the table, per second
     """
     rows = {way: [unit * price, unit * each] for way, (price, each) in lines.items()}
     table = pd.DataFrame(rows, ["a call (µs)", "each row (µs)"]).T
@@ -145,7 +151,7 @@ def draw_lines(times, lines):
     """Draw the time of a step against its rows, and the line of each way.
 
     times  {rows: what `labkit.measure.in_turn` returned}
-    lines  {way: (price, each)} in seconds
+    lines  {way: (price, each)}: a step with n rows takes price + each * n seconds
     """
     figure, ax = canvas(6.5, 3.4)
     tried = list(times)

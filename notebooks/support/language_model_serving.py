@@ -21,7 +21,7 @@ LONGEST = 256  # tokens that a server reserves where it does not know how long a
 
 
 class Narrow(nn.Module):
-    """Linear, without bias: weights in 8 bits, one scale per row; inputs and results in bf16."""
+    """A linear layer without bias: weights in 8 bits, a scale per row; inputs, outputs in bf16."""
 
     def __init__(self, linear):
         super().__init__()
@@ -35,7 +35,7 @@ class Narrow(nn.Module):
 
 
 class Both(nn.Module):
-    """Products in INT8, one scale for all tokens of a call.
+    """A linear layer whose products are in INT8, with one scale for the inputs of a call.
 
     Weights have 7 bits: sums of two products then fit into the 16 bits of AVX2.
     """
@@ -54,7 +54,10 @@ class Both(nn.Module):
 
 
 class PerToken(Both):
-    """Products in INT8, with a scale for each token: it is moved to 0 ... 1, and back."""
+    """A linear layer whose products are in INT8, with a scale for each token.
+
+    Each token is moved to the range 0 to 1, and its output is moved back.
+    """
 
     def forward(self, x):
         low, high = x.aminmax(dim=-1, keepdim=True)
@@ -65,7 +68,7 @@ class PerToken(Both):
 def narrow_copies(decoder: nn.Module) -> dict:
     """Return copies of a decoder with fewer bytes per weight: {name: decoder}.
 
-    bf16 is among them where this CPU has instructions for it.
+    A copy in bf16 is among them where this CPU has instructions for bf16.
     """
     kinds = {"INT8 weights": Narrow, "INT8, one scale": Both, "INT8": PerToken}
     copies = {}
@@ -78,9 +81,9 @@ def narrow_copies(decoder: nn.Module) -> dict:
 
 
 def show_next_token(reads: dict, cached: list) -> None:
-    """Draw the ms of the next token against the tokens of the text, read again and with a cache.
+    """Draw the ms for the next token against the tokens of a text: all read again, or with a cache.
 
-    reads   {tokens: (rounds,) ms of a prefill of so many}
+    reads   {tokens: (rounds,) ms of a prefill of so many tokens}
     cached  ms of a step after as many tokens, in the same order
     """
     figure, ax = canvas(5, 2.4)
@@ -92,9 +95,9 @@ def show_next_token(reads: dict, cached: list) -> None:
 
 
 def show_steps(lines: dict) -> None:
-    """Draw the ms of a step, of its products, and of as many with one matrix, by users.
+    """Draw ms against users: of a step, of its products, and of as many products with one matrix.
 
-    lines  {users: (3, rounds) ms}
+    lines  {users: (3, rounds) ms}, in this order
     """
     figure, ax = canvas(6, 2.8)
     names = ("a step", "its products", "as many with one matrix")
@@ -110,9 +113,9 @@ def show_steps(lines: dict) -> None:
 
 
 def paged(ends: list, generator: np.random.Generator) -> list:
-    """Store keys of several users in pages, read them back, and return each user's page numbers.
+    """Store keys of several users in pages, and read them back. Returns each user's page numbers.
 
-    ends  tokens of each user
+    ends  number of tokens of each user
     """
     needed = [-(-end // PAGE) for end in ends]  # pages, rounded up
     free = generator.permutation(sum(needed))
@@ -126,7 +129,11 @@ def paged(ends: list, generator: np.random.Generator) -> list:
 
 
 def show_pages(ends: list, tables: list) -> None:
-    """Draw the memory of each user where the longest text is reserved, and in pages."""
+    """Draw the memory of each user: with room reserved for the longest text, and in pages.
+
+    ends    number of tokens of each user
+    tables  page numbers of each user, as `paged` returns them
+    """
     figure, (left, right) = canvas(8.5, 2, columns=2)
     for user, (end, table, colour) in enumerate(zip(ends, tables, COLOURS[:6], strict=True)):
         left.barh(user, LONGEST / PAGE, color="#dddddd")
@@ -145,10 +152,11 @@ def show_pages(ends: list, tables: list) -> None:
 
 
 def show_waits(crowd, waits: dict, limits, every: float) -> None:
-    """Draw both waits of users, in ms, against their number.
+    """Draw two waits in ms against the number of users: to the first token, and per token.
 
-    waits   {name of a turn: (points, 2) ms to the first token and per token, 95th percentiles}
-    limits  of both, in ms
+    crowd   numbers of users
+    waits   {way to take turns: (points, 2) ms to the first token and per token, 95th percentiles}
+    limits  of both waits, in ms
     every   seconds between two requests of a user
     """
     figure, panels = canvas(8.5, 2.8, columns=2)
@@ -167,10 +175,11 @@ def show_waits(crowd, waits: dict, limits, every: float) -> None:
 
 
 def show_served(served: dict, exact_enough: set, every: float):
-    """Draw the users that each way serves; return the figure.
+    """Draw the number of users that each way serves. Returns the figure.
 
     served        {way: (seeds,) users}
-    exact_enough  ways whose answers stay; the others are grey
+    exact_enough  ways whose answers stay the same; the others are grey
+    every         seconds between two requests of a user
     """
     figure, ax = canvas(6.5, 2.6)
     colours = [COLOURS[0] if name in exact_enough else GREY for name in served]

@@ -1,15 +1,16 @@
-"""Train one small network with many seeds at once: the weights of all are stacked, and each step
-moves them together.
+"""Train one small network with many seeds at once.
+
+The weights of all networks are stacked, and each step moves them together.
 
     runs = train_many(build, (images, labels), range(64), test=(test_images, test_labels),
     learning_rate=0.01)
     runs.accuracy  # (64,) percent
 
-The loop that it repeats, for one seed, is the `train` of the lesson on comparing trainings: AdamW,
-a learning rate of one cycle, a new random order in each epoch. One product of stacked matrices does
-the work of a layer for all networks, so that PyTorch's price for each call is paid once. Networks
-with batch norm or dropout are refused: train those in a loop (`labkit.train.repeat`), as
-convolutions, which gain little here.
+For one seed this is the loop `train` of the lesson on comparing trainings: AdamW, a learning rate
+of one cycle, a new random order in each epoch. One product of stacked matrices does the work of a
+layer for all networks, so that PyTorch's price for each call is paid once. Networks with batch norm
+or dropout are refused: train them in a loop (`labkit.train.repeat`). Do the same with convolutions,
+which gain little here.
 """
 
 import math
@@ -31,7 +32,7 @@ TEST_IMAGES = 2_000  # at once
 
 
 class ManyRun(NamedTuple):
-    """What one seed gave.
+    """The result of one seed.
 
     accuracy  percent of the test images
     losses    (epochs,) mean loss of the batches of each epoch, in nats
@@ -53,16 +54,15 @@ def train_many(
     epochs: int = 8,
     batch: int = 50,
 ) -> Runs:
-    """Train a network once for each seed and return the `Runs`, members `ManyRun`.
+    """Train a network once for each seed. Returns the `Runs`, whose members are `ManyRun`.
 
-    build          () -> network, called after torch is seeded; all have the same shape
+    build          () -> network, called after torch is seeded; all networks have the same shape
     data           images (n, ...) and labels (n,) to learn from
-    seeds          each decides the weights at the start and the order of the images, as
-                   `torch.manual_seed` in a loop
+    seeds          each seed decides the first weights and the order of the images, as
+                   `torch.manual_seed` does in a loop
     test           images and labels to be tested on
     learning_rate  the largest of the cycle
-
-    Raises  LabError for a network with buffers (batch norm) or dropout
+    Raises         LabError for a network with buffers (batch norm) or dropout
     """
     seeds = tuple(seeds)
     runs: list[ManyRun] = []
@@ -77,8 +77,9 @@ def train_many(
 
 
 def _begin(build, seeds, images, epochs):
-    """Return a network for each seed, and the orders (seeds, epochs, images), as a loop over the
-    seeds draws them.
+    """Return a network for each seed, and the orders of the images (seeds, epochs, images).
+
+    Both are drawn as a loop over the seeds draws them.
     """
     networks = []
     orders = []
@@ -90,8 +91,10 @@ def _begin(build, seeds, images, epochs):
 
 
 def _stacked(networks):
-    """Return the weights {name: (seeds, ...)}, and outputs(weights, images): images (seeds, n,
-    ...), or (n, ...).
+    """Return the weights of all networks, {name: (seeds, ...)}, and a function that runs them.
+
+    The function is outputs(weights, images, shared=False) -> (seeds, n, classes). Images are
+    (seeds, n, ...), or with shared=True (n, ...): the same for all networks.
     """
     _require_stackable(networks[0])
     weights, _ = stack_module_state(networks)
@@ -107,6 +110,7 @@ def _stacked(networks):
 
 
 def _require_stackable(network):
+    """Raise LabError for a network with buffers or dropout."""
     dropout = [
         module for module in network.modules() if isinstance(module, nn.modules.dropout._DropoutNd)
     ]

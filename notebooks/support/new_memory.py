@@ -17,8 +17,8 @@ def in_new_process(script: str, *words: Any, **environment: Any) -> np.ndarray:
     """Return the table of numbers that a new Python process prints.
 
     script       the program
-    words        that it gets, as `sys.argv[1:]`
-    environment  variables of the process, beside those of this one
+    words        arguments of the program, its `sys.argv[1:]`
+    environment  variables of the process, besides those of this process
     """
     variables = os.environ | SWITCHES | {name: str(value) for name, value in environment.items()}
     command = [sys.executable, "-c", script, *map(str, words)]

@@ -45,7 +45,7 @@ def photos(side, count=8):
 def show_photos(images, scores):
     """Show photos with the class of the largest score under each.
 
-    images  as of `photos`
+    images  (n, 3, side, side), as `photos` returns them
     scores  (n, 1000)
     """
     figure, axes = canvas(1.25 * len(images), 1.7, columns=len(images))
@@ -86,7 +86,7 @@ def draw_module(path, module):
 
 
 def _scopes(node):
-    """The modules that a node comes from, from the outermost in."""
+    """Return the names of the modules that a node comes from, the outermost first."""
     notes = {entry.key: entry.value for entry in node.metadata_props}
     return ast.literal_eval(notes.get("pkg.torch.onnx.name_scopes", "[]"))
 
@@ -114,7 +114,9 @@ def _arrow(ax, start, end):
 def operator_chart(path, calls=5):
     """Draw the operator chart of an ONNX file: nodes of each kind, and their share of the time.
 
-    calls  how many are profiled, by ONNX Runtime, which runs the file as it is written
+    ONNX Runtime runs the file as it is written.
+
+    calls  how many calls are profiled
     """
     table = export.operator_times(path, 1, level="none", calls=calls)
     figure, panels = canvas(9, 0.8 + 0.28 * len(table), columns=2)
@@ -143,6 +145,7 @@ def with_fault(path, fault):
 
 
 def _to_16_bits(model):
+    """Round the weights of all layers to float16."""
     weights = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) > 1}
     _change(model, weights, np.float16)
 
@@ -154,7 +157,7 @@ def _lose_a_class(model):
 
 
 def _take_the_default_epsilon(model):
-    """Give each batch norm the epsilon that PyTorch's has where nobody says anything."""
+    """Give each batch norm the epsilon that PyTorch takes by default."""
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name == "epsilon":
@@ -176,7 +179,11 @@ FAULTS = {
 
 
 def _change(model, names, function):
-    """Replace stored tensors by what a function makes of them; their types stay."""
+    """Replace stored tensors by the values that a function makes of them; their types stay.
+
+    names     names of the tensors
+    function  array -> array
+    """
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in names]
     for node in model.graph.node:
         if node.op_type == "Constant" and node.output[0] in names:
@@ -190,7 +197,7 @@ def _change(model, names, function):
 
 
 def times_faster(times, name, reference):
-    """How many times as fast a call is as another one, an `Interval`.
+    """Return how many times as fast a call is as another call, an `Interval`.
 
     times  what `labkit.measure.in_turn` returned
     """

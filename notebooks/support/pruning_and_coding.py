@@ -33,11 +33,11 @@ MAX_ROUNDS = 200  # of k-means, which ends sooner when nothing changes
 
 
 def coded_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return {name: weight} of what is shared and coded: parameters of two or more dimensions.
+    """Return {name: weight} of the weights that are shared and coded: two or more dimensions.
 
-    Such are the weights of convolutions, of linear layers, and of attention. Embeddings are left
-    out: each of their rows is read alone. Norms and biases have one dimension; a dimension of size
-    1 does not count, so that scales of a layer's channels, (n, 1, 1), are left out, too.
+    They are the weights of convolutions, of linear layers, and of attention. Embeddings are left
+    out, for each of their rows is read alone. Norms and biases have one dimension. A dimension of
+    size 1 does not count, so that the scales of a layer's channels, (n, 1, 1), are left out too.
     """
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     weights = {}
@@ -48,7 +48,7 @@ def coded_weights(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def k_means(numbers, count=MAX_SHARED_VALUES):
-    """Cluster numbers: return (centroids, which of them each number has).
+    """Cluster numbers. Returns (centroids, index of the centroid that each number has).
 
     numbers  (n,) finite floats, at least one
     returns  (count,) float64 and (n,) int64. The centroids begin at equal distances from the
@@ -70,9 +70,9 @@ def k_means(numbers, count=MAX_SHARED_VALUES):
 
 @torch.no_grad()
 def share(model: nn.Module, count: int = MAX_SHARED_VALUES) -> nn.Module:
-    """Replace the weights of each layer but its zeros by `count` shared values at most: the model.
+    """Replace the weights of each layer, except zeros, by at most `count` shared values.
 
-    model  changed in place
+    Returns the model, which is changed in place.
     """
     for weight in coded_weights(model).values():
         nonzero = weight != 0
@@ -83,7 +83,7 @@ def share(model: nn.Module, count: int = MAX_SHARED_VALUES) -> nn.Module:
 
 
 class SharedWeights(Hooks):
-    """Shares the weights, then trains the shared values.
+    """Hooks of `fit` that share the weights, then train the shared values.
 
     fit(..., hooks={"share": SharedWeights(16)})
 
@@ -114,7 +114,10 @@ class SharedWeights(Hooks):
 
     @torch.no_grad()
     def after_update(self, model):
-        """Give each group its mean: the optimizer may round equal weights differently."""
+        """Give each group of weights its mean.
+
+        The optimizer may round equal weights differently.
+        """
         for name, weight in coded_weights(model).items():
             nonzero, group = self.groups[name]
             means = torch.bincount(group, weight[nonzero].double()) / torch.bincount(group)
@@ -136,7 +139,7 @@ class SharedWeights(Hooks):
 def folded(model: nn.Module) -> nn.Module:
     """Return a copy for inference: batch norm as scale and shift, all but the weights in 16 bits.
 
-    This is the network to test, and the one that the file gives back exactly. Do not train it.
+    Test this network: it is the one that the file gives back exactly. Do not train it.
     """
     model = copy.deepcopy(model).eval()
     for layer in model.modules():
@@ -166,7 +169,7 @@ def _fold(norm):
 
 
 def huffman_lengths(counts: dict[int, int]) -> dict[int, int]:
-    """{symbol: how often} -> {symbol: bits of its code}."""
+    """Return the lengths of Huffman codes: {symbol: count} -> {symbol: bits of its code}."""
     heap = [(count, symbol, {symbol: 0}) for symbol, count in counts.items()]
     heapq.heapify(heap)
     while len(heap) > 1:
@@ -182,7 +185,7 @@ def huffman_lengths(counts: dict[int, int]) -> dict[int, int]:
 
 
 def codes_of(lengths: dict[int, int]) -> dict[int, str]:
-    """{symbol: bits} -> {symbol: its code, such as "0110"}.
+    """Return the codes of these lengths: {symbol: bits} -> {symbol: its code, such as "0110"}.
 
     Each code is the one before plus 1, made longer by zeros:
     {7: 1, 3: 2, 0: 2} -> {7: "0", 0: "10", 3: "11"}
@@ -215,7 +218,7 @@ def write_symbols(file: io.BytesIO, symbols: np.ndarray) -> None:
 
 
 def read_symbols(file: io.BytesIO, decode: Callable) -> np.ndarray:
-    """Read what `write_symbols` wrote.
+    """Read the symbols that `write_symbols` wrote.
 
     decode  (bits as text, {symbol: code}, count) -> the list of the first `count` symbols
     """
@@ -265,7 +268,10 @@ def write_layer(file: io.BytesIO, weight: torch.Tensor) -> None:
 
 
 def read_layer(file: io.BytesIO, weight: torch.Tensor, decode: Callable) -> None:
-    """Read what `write_layer` wrote into the weight of a layer of the same shape."""
+    """Read the weight that `write_layer` wrote into the weight of a layer of the same shape.
+
+    decode  the decoder, as in `read_symbols`
+    """
     codebook = np.frombuffer(file.read(4 * file.read(1)[0]), "<f4")
     gap_symbols = read_symbols(file, decode)
     ends = gap_symbols != GAP_GOES_ON
@@ -277,7 +283,7 @@ def read_layer(file: io.BytesIO, weight: torch.Tensor, decode: Callable) -> None
 
 
 def other_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """All parameters that are not coded: batch norm, biases, embeddings."""
+    """Return all parameters that are not coded: batch norm, biases, embeddings."""
     weights = coded_weights(model)
     return [parameter for name, parameter in model.named_parameters() if name not in weights]
 
@@ -285,8 +291,8 @@ def other_parameters(model: nn.Module) -> list[nn.Parameter]:
 def write_network(model: nn.Module) -> bytes:
     """Return the bytes of the file of a network.
 
-    model  one that `share` and `folded` were called on
-    Raises LabError: too many different weights in a layer, or a number beyond 16 bits
+    model   a network that went through `share` and `folded`
+    Raises  LabError: too many different weights in a layer, or a number beyond 16 bits
     """
     file = io.BytesIO()
     for weight in coded_weights(model).values():
@@ -321,6 +327,9 @@ def read_network(data: bytes, blank: nn.Module, decode: Callable) -> nn.Module:
 
 
 def entropy_bits(symbols: np.ndarray) -> float:
-    """Shannon's bound in bits: no code for independent symbols of these counts takes fewer."""
+    """Return Shannon's bound in bits.
+
+    No code for independent symbols of these counts takes fewer bits.
+    """
     counts = np.unique(symbols, return_counts=True)[1]
     return float((counts * np.log2(len(symbols) / counts)).sum())

@@ -51,9 +51,9 @@ class Movement:
 
 
 def half_the_channels(network, example):
-    """Return a copy with half of the channels of each layer, or None without torch-pruning.
+    """Return a copy with half of the channels of each layer; None where none can be cut here.
 
-    network  with batch norms, whose smallest scales say which channels go
+    network  a network with batch norms, whose smallest scales say which channels go
     example  a batch of inputs
     """
     try:
@@ -69,7 +69,8 @@ def half_the_channels(network, example):
 def board_table(board):
     """Return the board as a table: one row for each step.
 
-    board  {row: {"bytes", "points lost": an interval, and perhaps "times as fast": one, or text}}
+    board  {row: {"bytes": number, "points lost": interval, "times as fast": interval or text}}; the
+           last may be missing
     """
     full = next(iter(board.values()))["bytes"]
     rows = {}
@@ -86,13 +87,16 @@ def board_table(board):
 
 
 def _with_ends(interval, digits):
-    """An interval as text: its middle, and its ends in brackets."""
+    """Return an interval as a text: its middle, and its ends in brackets."""
     middle, low, high = (f"{n:.{digits}f}" for n in (interval.median, interval.low, interval.high))
     return f"{middle} ({low} to {high})"
 
 
 def _as_judged(ratio):
-    """A ratio as text, with the interval that judges its claim: the clock's noise is in it."""
+    """Return a ratio as a text, with the interval that judges its claim.
+
+    That interval includes the noise of the clock.
+    """
     evidence = weigh(ratio)
     return f"{evidence.value:.2f} ({evidence.low:.2f} to {evidence.high:.2f})"
 
@@ -119,10 +123,10 @@ def file_parts(model, size):
 
 
 def beside_published(smaller, lost):
-    """Return the published factors of pruning, sharing and coding, with this run's in the last row.
+    """Return the published factors of pruning, sharing and coding, and those of this run.
 
-    smaller  times
-    lost     points, an interval
+    smaller  times smaller
+    lost     points lost, an interval
     """
     rows = {}
     for _, row in published.table("deep-compression").iterrows():

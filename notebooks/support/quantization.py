@@ -35,7 +35,9 @@ def quiet():
 
 
 def draw_grids(weights, rounded, decibels, bits=(3, 4, 5)):
-    """Draw the histogram of weights and the grid of so many bits that ends at the largest of them.
+    """Draw the histogram of weights with a grid over it, a panel for each number of bits.
+
+    The grid ends at the largest weight.
 
     rounded   function (weights, scale, bits) -> weights on the grid
     decibels  function (exact, approximate) -> quality of an approximation in dB
@@ -57,9 +59,9 @@ def draw_grids(weights, rounded, decibels, bits=(3, 4, 5)):
 
 
 def one_convolution(zero, *, relu=True):
-    """Return a model: one convolution between Q/DQ nodes, with a ReLU behind it or without.
+    """Return a ModelProto: one convolution between Q/DQ nodes, with a ReLU behind it or without.
 
-    zero  zero point of its input and output, uint8 or int8
+    zero  zero point of the convolution's input and output, uint8 or int8
     """
     integers = np.random.default_rng(0).integers(-127, 128, (8, 8, 3, 3)).astype(np.int8)
     make = helper.make_node
@@ -89,7 +91,7 @@ def one_convolution(zero, *, relu=True):
 
 
 def kernels(model, path):
-    """Return how often each operator stands in the graph that ONNX Runtime makes of a model.
+    """Count the operators in the graph that ONNX Runtime makes of a model.
 
     path  where that graph is written
     """
@@ -126,6 +128,7 @@ def beside_nncf(board, names):
 
 
 def _text(interval):
+    """Return an interval as a text; a dash for None."""
     if interval is None:
         return "–"
     return f"{interval.median:.2f} ({interval.low:.2f} to {interval.high:.2f})"

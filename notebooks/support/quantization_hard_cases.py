@@ -54,6 +54,8 @@ def draw_channels(layers, names, bits=8):
     """Draw the largest weight of each channel, and half a step of one grid for the layer.
 
     layers  {name: a layer with weights}
+    names   {name of a layer: what it is called in the text}
+    bits    of the grid
     """
     figure, ax = canvas(8, 2.9)
     for place, (name, layer) in enumerate(layers.items()):
@@ -75,8 +77,8 @@ def draw_channels(layers, names, bits=8):
 def draw_groups(lost, rows):
     """Draw points lost against the bits that a weight takes. Shows the picture.
 
-    lost  {size of a group: Interval of points}
-    rows  Interval of points with one scale for each row
+    lost  {weights that share a scale: `Interval` of points}
+    rows  `Interval` of points with one scale for each row
     """
     figure, ax = canvas(6, 2.9)
     bits = [4 + 16 / size for size in lost]
@@ -98,7 +100,7 @@ def draw_groups(lost, rows):
 
 
 def as_nodes(x, scale, low, high):
-    """Return what stands in an exported file for the rounding of x: integers, and DequantizeLinear.
+    """Return x rounded on a grid, as nodes of an exported file: integers and DequantizeLinear.
 
     scale      a tensor: one number for activations, one for each channel for weights and biases
     low, high  the ends of the grid, in steps
@@ -118,7 +120,10 @@ def as_nodes(x, scale, low, high):
 
 
 def observed(layer, network, calibration):
-    """Return the smallest and the largest number that enters a layer; 0.0 if none does."""
+    """Return the smallest and the largest number that enters a layer; 0.0 counts as one of them.
+
+    calibration  a batch of inputs of the network
+    """
     smallest, largest = [0.0], [0.0]
 
     def observe(layer, arguments):
@@ -154,15 +159,20 @@ def formats_table(long_rows, *, seed):
 
 
 def _in_blocks(form, size):
-    """A form of (n, size) blocks as one of whole matrices; size None: a block is a row."""
+    """Return a function that rounds a whole matrix, from one that rounds blocks (n, size).
+
+    size  numbers of a block; None: a block is a row
+    """
     return lambda w: form(w.reshape(-1, size or w.shape[1])).view_as(w)
 
 
 def _largest(blocks):
+    """Return the largest absolute value of each block, (n, 1)."""
     return blocks.abs().amax(1, keepdim=True).clamp_min(1e-30)
 
 
 def _as_type(x, kind):
+    """Return x rounded to a number format of NumPy or ml_dtypes, as float32."""
     return torch.from_numpy(x.numpy().astype(kind).astype(np.float32))
 
 

@@ -1,9 +1,9 @@
-"""A stand-in for the GPU side of a script without torch, where there is no GPU.
+"""Stand in for the GPU side of a script without torch, where there is no GPU.
 
 The rehearsal is pycuda's memory and an execution context, with ONNX Runtime doing the sums. It
 answers what the engine of the same ONNX file would answer, and is as strict as the real thing:
-addresses and sizes must be right, shapes set, and results are there only after the stream was
-waited for. It is no measure of speed.
+addresses and sizes must be right, shapes must be set, and results are there only after the stream
+was waited for. It is no measure of speed.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ class Rehearsal:
     Its methods have the names and arguments of `pycuda.driver`.
     """
 
-    pagelocked_zeros = staticmethod(np.zeros)  # host memory that stays in its place
+    pagelocked_zeros = staticmethod(np.zeros)  # host memory that the system does not move
 
     def __init__(self):
         # {address: Allocation}; what nobody holds any more is free
@@ -86,8 +86,10 @@ class Rehearsal:
         ctypes.memmove(array.ctypes.data, self.checked_address(source, array.nbytes), array.nbytes)
 
     def checked_address(self, address, size):
-        """Return a device address, which is one of the host here, if it has room for `size`
-        bytes.
+        """Return a device address unchanged if it has room for `size` bytes.
+
+        An address of the device is one of the host here. Raises Misuse for any other address, and
+        for too little room.
         """
         allocation = self.memory.get(int(address))
         if allocation is None:
@@ -123,7 +125,7 @@ class Allocation:
 
 
 class Stream:
-    """What was put into it happens when someone waits for it."""
+    """A queue of work, which is done when somebody waits for the stream."""
 
     numbers = itertools.count(1)
 
@@ -132,7 +134,10 @@ class Stream:
         self.handle = next(self.numbers)
 
     def synchronize(self):
-        """Do what waits in this stream; and in the default one, which never overtakes a stream."""
+        """Do the waiting work of this stream, and that of the default stream in the same order.
+
+        Work of the default stream never overtakes work of another stream.
+        """
         self.device.steps.append("synchronize")
         streams = (self.handle, DEFAULT_STREAM)
         waiting = self.device.queue
@@ -143,8 +148,9 @@ class Stream:
 
 
 class Context:
-    """An execution context of an ONNX file, for the batches of a profile; names and arguments as
-    in TensorRT.
+    """An execution context of an ONNX file, for the batches of a profile.
+
+    Its methods have the names and arguments of TensorRT.
     """
 
     def __init__(self, device, onnx_path, profile=PROFILE):
@@ -161,13 +167,11 @@ class Context:
 
     @property
     def engine(self):
-        """Return what knows the profile: here the context itself."""
+        """Return the object that knows the profile: here it is the context itself."""
         return self
 
     def get_tensor_profile_shape(self, name, profile_index):
-        """Return [smallest, usual, largest shape] of an input in a profile; there is one, number
-        0.
-        """
+        """Return [smallest, usual, largest shape] of the input in the only profile, number 0."""
         if name != self.input.name or profile_index != 0:
             raise Misuse(
                 "No such profile.",
@@ -177,9 +181,9 @@ class Context:
         return [(batch, *self.input.shape[1:]) for batch in self.profile]
 
     def set_input_shape(self, name, shape):
-        """Set the shape, which gives the output its own, before a call.
+        """Set the shape of the input before a call; the shape of the output follows from it.
 
-        Returns True when it fits the profile.
+        Returns True when the shape fits the profile.
         """
         self.device.steps.append("set_input_shape")
         fits = name == self.input.name and tuple(shape[1:]) == tuple(self.input.shape[1:])
@@ -192,8 +196,9 @@ class Context:
         return fits
 
     def get_tensor_shape(self, name):
-        """Return the shape of an input or output; -1 stands first until the input's shape is
-        set.
+        """Return the shape of an input or output.
+
+        Its first side is -1 until the shape of the input is set.
         """
         batch = self.shape[0] if self.shape else -1
         if name not in self.tensors:
@@ -201,9 +206,9 @@ class Context:
         return (batch, *self.tensors[name].shape[1:])
 
     def set_tensor_address(self, name, address):
-        """Set the address, an integer, that TensorRT reads from or writes to.
+        """Set the address, an integer, at which TensorRT reads or writes a tensor.
 
-        Returns True for a name it knows.
+        Returns True where the name is that of a tensor.
         """
         self.device.steps.append("set_tensor_address")
         if not isinstance(address, int):
@@ -224,8 +229,9 @@ class Context:
         return True
 
     def execute_v2(self, bindings):
-        """Run one inference on a list of addresses, inputs first, and wait for it: the call of
-        older scripts.
+        """Run one inference on a list of addresses, inputs first, and wait for it.
+
+        Older scripts call this.
         """
         self.device.steps.append("execute_v2")
         if not all(isinstance(address, int) for address in bindings) or len(bindings) != 2:
@@ -238,6 +244,7 @@ class Context:
         return True
 
     def _require_complete(self):
+        """Raise Misuse where the shape of the input or an address is missing."""
         missing = set(self.tensors) - set(self.addresses)
         if self.shape is None or missing:
             found = f"no address for {', '.join(sorted(missing))}" if missing else "no input shape"
@@ -256,7 +263,10 @@ class Context:
 
 
 def _contiguous(array):
-    """Return the array, if its bytes lie in one piece; pycuda refuses others too."""
+    """Return an array unchanged if its bytes lie in one piece; raise Misuse otherwise.
+
+    pycuda refuses other arrays too.
+    """
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
         found = (
             "a view that is not in one piece"
@@ -272,4 +282,5 @@ def _contiguous(array):
 
 
 def _handle(stream):
+    """Return the number of a stream; that of the default stream for None."""
     return DEFAULT_STREAM if stream is None else stream.handle

@@ -24,10 +24,11 @@ LENGTHS = {"F": 1, "B": 2}  # units of a forward and a backward pass of a micro-
 
 
 def ring_states(arrays):
-    """Return what all workers hold before the first step of a ring, and after each one.
+    """Return what all workers hold before the first step of a ring, and after each step.
 
     arrays   (k, k): k numbers of each of k workers, a piece is one number
-    returns  [(numbers (k, k), positions (k, 2) of what has just arrived), ...], 2 k - 1 of them
+    returns  [(numbers (k, k), positions (k, 2) of the numbers that have just arrived), ...], 2 k -
+             1 of them
     """
     numbers = np.array(arrays)
     k = len(numbers)
@@ -67,6 +68,7 @@ def draw_ring(arrays):
 
 
 def _deed(step, k):
+    """Return in words what the workers do in a step of a ring."""
     return "add" if step < k else "pass on"
 
 
@@ -93,9 +95,10 @@ def _draw_arrival(ax, worker, piece):
 
 
 def draw_board(distances, speeds=None):
-    """Draw how far each attempt is from one worker's training, and how fast; returns the picture.
+    """Draw how far each attempt is from one worker's training, and how fast. Returns the picture.
 
     distances  {attempt: relative distance of the gradient or the weights}; 0 is drawn at the left
+               end
     speeds     {attempt: `Interval` of times as fast}; None: only distances
     """
     rows = list(distances)
@@ -202,8 +205,9 @@ def published_table(epoch_seconds):
     """Return epochs with few and with many workers: published with 8 and 256 GPUs, and here.
 
     epoch_seconds  {workers: [seconds of an epoch, ...]}, one worker among them
-    returns        a DataFrame. Own ratios are of medians, with the lowest and the highest ratio of
-                   two epochs; several GPUs of this machine are a row with a reason and no number
+    returns        a DataFrame. Ratios of this run are of medians, with the lowest and the highest
+                   ratio of two epochs. Several GPUs of this machine are a row with a reason and no
+                   number
     """
     rows = {}
     known = published.table("scaling-out").set_index("gpus")
@@ -227,6 +231,11 @@ def published_table(epoch_seconds):
 
 
 def _epoch(seconds, times_as_fast, times_as_many, text):
+    """Return the texts of a row: seconds of an epoch, times as fast, share of the ideal.
+
+    times_as_many  workers or GPUs, as a multiple of those compared with
+    text           of times as fast
+    """
     share = 100 * times_as_fast / times_as_many
     return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.2f}", text, f"{share:.0f} %"
 
@@ -237,8 +246,11 @@ def _epoch(seconds, times_as_fast, times_as_many, text):
 def ends_of(schedule):
     """Return when each pass of a pipeline ends: {(stage, "F" or "B", micro-batch): units}.
 
-    A pass begins when its stage is free and its input is there: for a forward pass from the stage
-    before, for a backward pass from the stage behind; the last stage takes its own forward pass.
+    A pass begins when its stage is free and its input is there. A forward pass takes its input from
+    the stage before, a backward pass from the stage behind; the last stage takes its own forward
+    pass.
+
+    schedule  for each stage a list of ("F" or "B", micro-batch)
     """
     ends, last = {}, len(schedule) - 1
     waiting = [list(passes) for passes in schedule]

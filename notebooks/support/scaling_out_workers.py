@@ -1,7 +1,7 @@
-"""What lesson 10's worker processes run beside its own functions: trainings in turn.
+"""Functions that lesson 10's worker processes run besides the lesson's own: trainings in turn.
 
-The race runs in every worker of a team; here are no pictures, so that workers need not load
-what draws.
+The race runs in every worker of a team. There are no pictures here, so that workers need not load
+the libraries that draw.
 """
 
 import random
@@ -21,8 +21,8 @@ def race(networks, images, labels, *, sizes, rounds, share):
 
     networks  {way: network}; "1 worker" is trained by worker 0 alone, any other by all with DDP
     sizes     numbers of images of a step
-    rounds    times that each way and size has its turn; the first round warms up
-    share     tensor of a batch -> this worker's part
+    rounds    how often each way and size has its turn; the first round warms up
+    share     function: tensor of a batch -> this worker's part
     returns   {(way, images): (rounds - 1,) seconds of `STEPS` steps}
     """
     ways = {}

@@ -1,4 +1,4 @@
-"""For the lesson of the customer's order: a board of what the judge says, a cheat, the pictures.
+"""For the lesson of the customer's order: a board of the judge's scores, a cheat, the pictures.
 
 Each function serves one cell of the lesson; the cell shows what goes in and what comes out.
 """
@@ -66,10 +66,10 @@ def medals_table():
 
 
 class Board:
-    """What the judge said of each file, a row each; a name that comes again replaces its row.
+    """The judge's score of each file, a row each; a second file of the same name replaces its row.
 
-    images  pictures that the judge asks, each also as a changed copy
-    rounds  in which one picture is timed
+    images  number of pictures that the judge asks, each also as a changed copy
+    rounds  number of rounds, in each of which one picture is timed
     """
 
     def __init__(self, images: int, rounds: int):
@@ -96,18 +96,22 @@ class Board:
 
 
 def judge(files: Mapping[str, Path], size: ExamSize) -> dict[str, Score]:
-    """Return {name: what the judge says} of files, {name: path}."""
+    """Let the judge score files. Returns {name: `Score`}.
+
+    files  {name: path}
+    """
     judged = score([Submission(path, name=str(name)) for name, path in files.items()], size=size)
     return dict(zip(files, judged, strict=True))
 
 
 def _worth_of(judged):
-    """Return what a board is sorted by: the medal, then the points."""
+    """Return the key that sorts a board: the medal, then the points."""
     place = BEST_FIRST.index(judged.medal) if judged.medal in BEST_FIRST else len(BEST_FIRST)
     return -place, judged.points.median if judged.points else 0.0
 
 
 def _row_of(judged):
+    """Return the row of a score in the table: {column: text}."""
     if judged.refused:
         return {
             "medal": "refused",
@@ -124,7 +128,7 @@ def _row_of(judged):
 
 
 def floor_of(judged: Score) -> tuple[float, float]:
-    """Return (seconds of a call that computes nothing, p95 of the reference's whole call)."""
+    """Return (seconds of a call that computes nothing, p95 in seconds of the reference's call)."""
     return float(np.median(judged.facts["floor"])), float(
         np.quantile(judged.facts["reference"], 0.95)
     )
@@ -134,11 +138,11 @@ def floor_of(judged: Score) -> tuple[float, float]:
 
 
 def thumbnails(folder: Path) -> Path:
-    """Write a file that holds a thumbnail, 7 x 7 pixels, and the label of every test image.
+    """Write an ONNX file that holds a thumbnail, 7 x 7 pixels, and the label of every test image.
 
-    It answers with the label of the nearest. For the thumbnail x of a picture and a stored one w,
-    the squared distance is x·x - 2 (x·w - w·w / 2): the nearest has the largest x·w - w·w / 2, one
-    matrix product.
+    The file answers with the label of the nearest thumbnail. For the thumbnail x of a picture and a
+    stored thumbnail w, the squared distance is x·x - 2 (x·w - w·w / 2): the nearest w has the
+    largest x·w - w·w / 2, and one matrix product computes these for all w.
     """
     test = load("fashion-mnist", "test")
     pictures = torch.cat([batch for batch, _ in test.batches(1000)])
@@ -168,7 +172,7 @@ def thumbnails(folder: Path) -> Path:
 
 
 def linear(folder: Path) -> Path:
-    """Write a linear classifier, from one equation and without training."""
+    """Write a linear classifier as an ONNX file: it comes from one equation, without training."""
     some = load("fashion-mnist", "train", limit=4000)
     x = torch.cat([batch.flatten(1) for batch, _ in some.batches(1000)])
     x = torch.cat([x, torch.ones(len(x), 1)], 1)
@@ -180,6 +184,7 @@ def linear(folder: Path) -> Path:
 
 
 def _written(text, tensors, path):
+    """Write an ONNX file from its text and its tensors. Returns the path."""
     model = onnx.parser.parse_model(text)
     for name, tensor in tensors.items():
         model.graph.initializer.append(
@@ -190,7 +195,10 @@ def _written(text, tensors, path):
 
 
 def misses(judged: Score, medal: str) -> list[str]:
-    """Return the limits of a medal that a file would miss if no gate refused it, by its facts."""
+    """Return the limits of a medal that a file misses, by its facts alone.
+
+    They are looked at as if no gate had refused the file.
+    """
     facts = judged.facts
     latency = ratio_of_p95(facts["times"], facts["reference"], facts["floor"])
     (level,) = [level for level in MEDALS if level.name == medal]
@@ -198,12 +206,12 @@ def misses(judged: Score, medal: str) -> list[str]:
 
 
 def medal_without_gates(judged: Score) -> str:
-    """Return the best medal whose limits a file misses none of, were nobody to look for cheats."""
+    """Return the best medal whose limits a file misses none of, if nobody looked for cheats."""
     return next((name for name in BEST_FIRST if not misses(judged, name)), "no medal")
 
 
 def signs(scores: Mapping[str, Score]):
-    """Return the table of the gates' two signs of a cheat."""
+    """Return a table of the two signs by which the gates tell a cheat."""
     rows = {}
     for name, judged in scores.items():
         originals, copies, *reference = (
@@ -227,9 +235,11 @@ def signs(scores: Mapping[str, Score]):
 
 
 class Worth:
-    """Scores of a file with some of its techniques, in 400 resamples of the judge's rounds.
+    """What techniques are worth, by the scores of files with some of the techniques.
 
-    scores  {frozenset of techniques: what the judge said}; the empty set is the reference
+    Intervals come from 400 resamples of the judge's rounds.
+
+    scores  {frozenset of techniques: `Score` of the file}; the empty set is the reference
     """
 
     def __init__(self, scores: Mapping[frozenset, Score]):
@@ -249,11 +259,17 @@ class Worth:
             self.smaller[chosen] = facts["reference_bytes"] / facts["size_bytes"]
 
     def score(self, chosen: frozenset, draw: int = 0) -> float:
-        """Return the score with these techniques in a resample; the first is the measurement."""
+        """Return the score with these techniques in one resample; resample 0 is the measurement."""
         return math.sqrt(self.faster[chosen][draw] * self.smaller[chosen])
 
     def factors(self, orders, fair_factors: Callable) -> dict[str, dict[str, Interval]]:
-        """Return {"first", "average over ... orders", "last": {technique: factor of the score}}."""
+        """Return what each technique is worth first, on average, and last.
+
+        Returns {"first", "average over ... orders", "last, ...": {technique: factor of the score}}.
+
+        orders        orders in which the techniques are applied
+        fair_factors  function (orders, score of a set of techniques) -> {technique: average factor}
+        """
         everything = frozenset(self.techniques)
         fair = [
             fair_factors(orders, lambda chosen, draw=draw: self.score(chosen, draw))
@@ -271,18 +287,22 @@ class Worth:
         }
 
     def overlap(self, name: str) -> Interval:
-        """Return how many times as much a technique is worth first as last."""
+        """Return the factor of a technique that comes first over its factor when it comes last."""
         everything = frozenset(self.techniques)
         return self.interval(
             self._factors(name, frozenset()) / self._factors(name, everything - {name})
         )
 
     def time_gain(self, name: str) -> Interval:
-        """Return how many times as fast whole calls are with a technique after all others."""
+        """Return how many times as fast whole calls become by a technique after all others."""
         everything = frozenset(self.techniques)
         return self.interval(self.faster[everything] / self.faster[everything - {name}])
 
     def _factors(self, name, before):
+        """Return (resamples,) factors of the score that a technique brings when others come before.
+
+        before  frozenset of the techniques that come before
+        """
         after = before | {name}
         speed, size = (
             self.faster[after] / self.faster[before],
@@ -291,12 +311,15 @@ class Worth:
         return np.sqrt(speed * size)
 
     def interval(self, values) -> Interval:
-        """Return the interval of a number that was computed once for each resample."""
+        """Return the interval of a number from its values in all resamples."""
         return Interval(*np.quantile(values, [0.025, 0.975]), self.rounds, values[0])
 
 
 def draw_worth(kinds: Mapping[str, Mapping[str, Interval]]):
-    """Draw the factor of each technique, a bar for each kind: first, on average, last."""
+    """Draw the factor of each technique, an interval for each kind: first, on average, last.
+
+    kinds  what `Worth.factors` returned
+    """
     techniques = list(next(iter(kinds.values())))
     figure, ax = canvas(7, 1 + 0.7 * len(techniques))
     shifts = np.linspace(-0.25, 0.25, len(kinds))
@@ -322,7 +345,10 @@ def draw_worth(kinds: Mapping[str, Mapping[str, Interval]]):
 
 @torch.no_grad()
 def renormed(network: nn.Module, pixels: torch.Tensor) -> nn.Module:
-    """Return a copy whose batch norms have measured means and variances anew (lesson 16)."""
+    """Return a copy whose batch norms have measured their means and variances anew (lesson 16).
+
+    pixels  images that the statistics are measured on
+    """
     network = copy.deepcopy(network).train()
     for layer in network.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -344,7 +370,7 @@ def copies_right(network: nn.Module, exam: Exam) -> np.ndarray:
 
 
 def share_of_healing(cut: np.ndarray, renewed: np.ndarray, healed: np.ndarray) -> Interval:
-    """Return what percentage of healing's points new statistics alone bring back.
+    """Return what percentage of the points that healing brings, new statistics alone bring.
 
     cut, renewed, healed  (n,) of 0 and 1: right after the cut, with new statistics, after healing
     """
@@ -408,9 +434,9 @@ class Grid(nn.Module):
 
 @torch.no_grad()
 def with_grids(network: nn.Sequential, calibration: torch.Tensor) -> nn.Sequential:
-    """Return a copy that rounds weights and inputs of its layers to 8 bits.
+    """Return a copy of a network that rounds weights and inputs of its layers to 8 bits.
 
-    calibration  pictures; the ranges of the inputs are those that they show
+    calibration  pictures, whose numbers decide the ranges of the inputs
     """
     twin = _without_norms(network)
     for layer in [layer for layer in twin if isinstance(layer, WHERE_ROUNDED)]:
@@ -421,7 +447,7 @@ def with_grids(network: nn.Sequential, calibration: torch.Tensor) -> nn.Sequenti
 
 
 def _without_norms(network):
-    """Return one `Sequential` in which each norm right after a layer is folded into it."""
+    """Return one `Sequential` in which each norm right after a layer is folded into that layer."""
     fuse = {nn.Conv2d: fuse_conv_bn_eval, nn.Linear: fuse_linear_bn_eval}
     layers = []
     for layer in copy.deepcopy(network).eval():
@@ -438,6 +464,7 @@ def _without_norms(network):
 
 
 def _round_inputs(layer, network, calibration):
+    """Let a layer round its inputs to 8 bits, on a grid from the range in the calibration."""
     smallest, largest = hard_cases.observed(layer, network, calibration)
     scale = max(largest - smallest, 1e-9) / 255
     low = round(smallest / scale)
@@ -446,7 +473,7 @@ def _round_inputs(layer, network, calibration):
 
 
 def _round_weights(layer):
-    """Round weights on a grid for each output channel, and the bias on that of the products."""
+    """Round weights on a grid for each output channel, and the bias on the grid of the products."""
     largest = layer.weight.flatten(1).abs().amax(1).clamp_min(1e-9)
     grid = Grid(largest.view(-1, *[1] * (layer.weight.ndim - 1)) / 127, -127, 127)
     parametrize.register_parametrization(layer, "weight", grid)
@@ -459,10 +486,10 @@ def _round_weights(layer):
 
 
 def deliver(judged: Score, run_key: str) -> Path:
-    """Enter a score in the leaderboard and write the folder to hand over. Returns the folder.
+    """Enter a score in the leaderboard, and write the folder to hand over. Returns the folder.
 
-    The network in it is that which the judge stored: of a coded file the ONNX file in it, which
-    predict.py opens without labkit.
+    The network in the folder is the one that the judge stored. For a coded file it is the ONNX file
+    inside, which predict.py opens without labkit.
     """
     row = keep_score(judged, run_key=run_key)
     network = stored_file(judged.facts["sha256"])
@@ -488,5 +515,5 @@ def subsets(techniques: Iterable[str]) -> list[frozenset]:
 
 
 def one_thread():
-    """Return a context with one thread of torch: so small a network is not worth sharing."""
+    """Return a context in which torch has one thread: sharing so small a network gains nothing."""
     return using_threads(1)

@@ -21,17 +21,17 @@ from labkit.measure.stats import Interval, bootstrap_median, mean_interval
 from labkit.plots import COLOURS, GREY, canvas, log_axis
 
 SMALL_TEXT = 8.5  # points
-MIN_SEEDS = 3  # of an interval
-NEAR = 1.5  # times another's work: names of points so near go to either side
+MIN_SEEDS = 3  # the fewest for an interval
+NEAR = 1.5  # points whose work differs by less than this factor have their names on either side
 
 
 # --- trainings ------------------------------------------------------------------------------------
 
 
 def side_by_side(train: Callable, jobs: Iterable[tuple]) -> list:
-    """Return [train(*job) for every job], as many at once as there are cores, each on one thread.
+    """Return [train(*job) for every job]; as many run at once as there are cores.
 
-    Do not time them: they slow each other.
+    Each runs on one thread. Do not time them: they slow each other.
     """
     threads = ThreadPoolExecutor(usable_cores(), initializer=torch.set_num_threads, initargs=(1,))
     with threads:
@@ -44,10 +44,10 @@ SIDE, ENDS = 14, 16  # pixels of a side; channels of the first input and of the 
 
 
 class Convolutions(NamedTuple):
-    """Four convolutions in a row: a call, and how ONNX Runtime stores the filters in the middle.
+    """Four convolutions in a row, ready to be called.
 
     call    () -> the outputs of one image, on one thread
-    stored  text, such as "64 x 64"
+    stored  how ONNX Runtime stores the filters in the middle, such as "64 x 64"
     """
 
     call: Callable
@@ -55,7 +55,12 @@ class Convolutions(NamedTuple):
 
 
 def convolutions(channels: int, folder) -> Convolutions:
-    """Write four 3x3 convolutions of `channels` channels, on images of 14 x 14 pixels."""
+    """Write four 3x3 convolutions of `channels` channels, on images of 14 x 14 pixels.
+
+    Returns `Convolutions`.
+
+    folder  where ONNX Runtime's own graph is written
+    """
     widths = [ENDS, channels, channels, channels, ENDS]
     steps = " ".join(f"t{k + 1} = Conv<pads=[1, 1, 1, 1]>(t{k}, w{k})" for k in range(4))
     side = f"float[1, {ENDS}, {SIDE}, {SIDE}]"
@@ -93,7 +98,10 @@ def times_as_fast(times, name: str, reference: str) -> Interval:
 
 
 def draw_channel() -> None:
-    """Draw what goes with a channel: a filter of the writer, four numbers, slices of the reader."""
+    """Draw what is removed with a channel, in three layers one after the other.
+
+    It is a filter of the writer, four numbers of the batch norm, and slices of the reader.
+    """
     figure, axes = canvas(8.5, 2.5, columns=3)
     panels = {
         "writer: a filter (row) a channel": (4, 3, "rows"),
@@ -118,19 +126,19 @@ def draw_channel() -> None:
 
 
 def _square(x, y, style):
-    """A square for one weight, or for one 3x3 filter of numbers."""
+    """Return a square for one weight, or for one 3x3 filter."""
     from matplotlib.patches import Rectangle
 
     return Rectangle((x, y), 0.9, 0.9, **style)
 
 
 def draw_teacher(images, labels, answers: Mapping, names, temperature: float) -> None:
-    """Draw images, and below each what several teachers say of it: probabilities at a temperature.
+    """Draw images, and below each the probabilities of several teachers at a temperature.
 
     images   (n, 1, side, side)
     labels   (n,) classes
     answers  {teacher: (n, classes) logits}
-    names    of the classes
+    names    names of the classes
     """
     count = len(images)
     figure, axes = canvas(2.5 * count, 4.3, columns=count, rows=2)
@@ -152,8 +160,8 @@ def draw_teacher(images, labels, answers: Mapping, names, temperature: float) ->
 def draw_arms(arms: Mapping, whole: float) -> None:
     """Draw accuracies in rows; a dotted line is the whole network.
 
-    arms   {(begins with, learns from): (seeds,) percent}
-    whole  percent
+    arms   {(what it begins with, what it learns from): (seeds,) percent}
+    whole  accuracy of the whole network, in percent
     """
     rows = list(arms)
     figure, ax = canvas(8, 0.9 + 0.36 * len(rows))
@@ -176,9 +184,10 @@ def _draw_row(ax, height, accuracies, colour):
 
 
 def draw_shares(lines: Mapping, whole: float) -> None:
-    """Draw accuracy against the percent of channels cut.
+    """Draw accuracy against the percentage of channels cut.
 
     lines  {name: {percent cut: (seeds,) accuracies}}; dots are seeds, the line is their mean
+    whole  accuracy of the whole network, in percent
     """
     figure, ax = canvas(7, 3.2)
     for colour, (name, by_share) in zip((GREY, *COLOURS), lines.items(), strict=False):
@@ -237,16 +246,16 @@ def draw_board(board: Mapping, milliseconds: Mapping | None = None):
 
 
 def _short(value):
-    """A number with three digits, or all of its digits before the point; words for NaN."""
+    """Return a number of at least three digits as a text; words for NaN."""
     if np.isnan(value):
         return "– not timed"
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def draw_work(work: Mapping, speeds: Mapping) -> None:
-    """Draw times as fast against times fewer multiply-adds, a dot a network.
+    """Draw times as fast against times fewer multiply-adds, a dot for each network.
 
-    work    {shape: multiply-adds}, the first is what the others are compared with
+    work    {shape: multiply-adds}; the others are compared with the first
     speeds  {shape: `Interval`, times as fast as the first}
     """
     figure, ax = canvas(7, 3.6)
@@ -272,7 +281,7 @@ def draw_work(work: Mapping, speeds: Mapping) -> None:
 
 
 def draw_stairs(longer: Mapping, reference: int = 64) -> None:
-    """Draw time against the number of channels, and the line that the work would make.
+    """Draw time against the number of channels, with a line in proportion to the work.
 
     longer     {channels: `Interval`, times as long as `reference` channels}
     reference  the number of channels whose time is 1

@@ -51,11 +51,12 @@ if get_ipython():
 class Row:
     """A file of the board, and what became of it.
 
+    nodes       number of nodes in the file
     layers      names of its convolutions and matrix products, in the file's order
-    meant       the type in which each of them should compute
-    got         the type in which each computes in the engine; () where no engine was built
-    steps       the engine's steps that compute
-    megabytes   that they move for one image, weights aside
+    meant       the type in which each layer should compute
+    got         the type in which each layer computes in the engine; () where no engine was built
+    steps       number of the engine's steps that compute
+    megabytes   MB that the steps read and write for one image, weights aside
     same_class  percent of the images that get the network's class
     reason      why there is no engine, or ""
     """
@@ -72,7 +73,7 @@ class Row:
 
     @property
     def wrong_types(self):
-        """How many layers compute in another type than was meant; None without an engine."""
+        """Return how many layers compute in another type than was meant; None without an engine."""
         if not self.got:
             return None
         return sum(got != meant for got, meant in zip(self.got, self.meant, strict=True))
@@ -92,7 +93,7 @@ class Board:
     rows: dict = field(default_factory=dict)
 
     def add(self, name: str, path: Any, meant: str) -> Row:
-        """Build an engine of a file, ask both questions, print the row and return it.
+        """Build an engine of a file, check types and answers, and print the row. Returns the row.
 
         meant  the type in which convolutions and matrix products should compute, such as "int8"
         """
@@ -115,7 +116,7 @@ class Board:
         return row
 
     def show(self) -> Any:
-        """Draw the board, a row for each file, a column for each layer, and return the figure."""
+        """Draw the board: a row for each file, a column for each layer. Returns the figure."""
         columns = max((len(row.layers) for row in self.rows.values()), default=0)
         layers = next((row.layers for row in self.rows.values() if row.layers), ())
         figure, ax = canvas(9, 0.9 + 0.42 * len(self.rows))
@@ -138,7 +139,7 @@ class Board:
 
 
 def _draw_row(ax, height, row, columns):
-    """Draw one file: the types of its layers, or the reason why it has none; and its answers."""
+    """Draw one file: the types of its layers, or why it has no engine; and its answers."""
     for place, (got, meant) in enumerate(zip(row.got, row.meant, strict=True)):
         ax.barh(height, 0.94, left=place - 0.47, height=0.8, color=TYPE_COLOURS.get(got, GREY))
         text = got if got == meant else f"{got} !"
@@ -152,11 +153,12 @@ def _draw_row(ax, height, row, columns):
 
 
 def _without_details(reason):
-    """A refusal without the node's name, and up to its first colon."""
+    """Return a refusal without the node's name, and up to its first colon."""
     return re.sub(r"node '.*?' \(\w+\): ", "", reason).split(": TensorRT")[0][:90]
 
 
 def _row_in_words(row):
+    """Return a row of the board as a sentence."""
     if not row.got:
         shown = f"no engine, {row.reason}"
     else:
@@ -166,14 +168,14 @@ def _row_in_words(row):
 
 
 def _in_short(error):
-    """What an error says, in one line."""
+    """Return what an error says, in one line."""
     if isinstance(error, Unavailable):
         return f"{error.what.rstrip('.')} ({error.found})"
     return f"refused: {error.found}"
 
 
 def moved_megabytes(built: Any) -> float:
-    """MB that the steps of an engine read and write for one image, weights aside."""
+    """Return the MB that the steps of an engine read and write for one image, weights aside."""
     total = 0
     for _, read, _, written in flow(built):
         total += sum(read.values()) + sum(written.values())
@@ -181,7 +183,11 @@ def moved_megabytes(built: Any) -> float:
 
 
 def steps_of(path: Any) -> dict:
-    """{"nodes", "steps", "kinds", "reason"}: nodes of a file, and the steps of its engine."""
+    """Count the nodes of a file and the steps of its engine.
+
+    Returns {"nodes", "steps": numbers, "kinds": kinds of the steps in words, "reason": why there is
+    no engine, or None}.
+    """
     source = Source.read(path)
     found = {"nodes": len(source.model.graph.node), "steps": None, "kinds": "", "reason": None}
     try:
@@ -197,7 +203,10 @@ def steps_of(path: Any) -> dict:
 
 
 def unsigned_grids(model: Any) -> list:
-    """[(name of scale, name of zero point, scale, zero point)] of a model's unsigned grids."""
+    """Return the unsigned grids of a quantized model.
+
+    Returns [(name of the scale, name of the zero point, scale, zero point)].
+    """
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     names = {
         tuple(node.input[1:3]) for node in model.graph.node if node.op_type == "QuantizeLinear"
@@ -233,7 +242,10 @@ UNKNOWN = "lab.FastSwish(x)"  # an operator that only a plugin could bring
 
 
 def after_convolution(expression: str) -> Source:
-    """A model of a convolution and one more node, such as "Relu(x)", for TensorRT's parser."""
+    """Return a model of a convolution and one more node, as a `Source` for TensorRT's parser.
+
+    expression  the node, such as "Relu(x)"
+    """
     text = (
         '<ir_version: 10, opset_import: ["": 20, "lab": 1]> one '
         "(float[1, 8, 16, 16] input) => (float[n] logits) "
@@ -249,7 +261,10 @@ def after_convolution(expression: str) -> Source:
 
 
 def refusal(expression: str) -> str:
-    """What TensorRT says to one node after a convolution; "" when it builds it."""
+    """Return why TensorRT refuses one node after a convolution, or "" when it does not.
+
+    expression  the node, such as "Relu(x)"
+    """
     try:
         tensorrt.build(after_convolution(expression))
     except LabError as error:
@@ -258,7 +273,7 @@ def refusal(expression: str) -> str:
 
 
 def lstm_steps(folder: Path) -> str:
-    """What becomes of an LSTM over 16 time steps, in words."""
+    """Return in words what TensorRT makes of an LSTM over 16 time steps."""
     import torch
 
     class Recurrent(torch.nn.Module):
@@ -345,8 +360,8 @@ FEATURES = {  # {feature: (what NVIDIA's documents promise, the call that it tak
 def features(row: Row, onnx_file: Path) -> None:
     """Show TensorRT's features in one folded table: promise, call, and what this run shows.
 
-    row        of the board: the INT8 file
-    onnx_file  of the network whose engine is looked at
+    row        row of the board for the INT8 file
+    onnx_file  path of the network whose engine is looked at
     """
     try:
         shown = _measured_features(row, onnx_file)
@@ -360,7 +375,10 @@ def features(row: Row, onnx_file: Path) -> None:
 
 
 def _measured_features(row, onnx_file):
-    """{feature: what this run shows}; Unavailable where TensorRT is not installed."""
+    """Return what this run shows of each feature: {feature: text}.
+
+    Raises Unavailable where TensorRT is not installed.
+    """
     trt = tensorrt.library().trt
     taken = sum(not refusal(expression) for expression in LAYERS.values())
     engine = tensorrt.build(onnx_file)
@@ -385,7 +403,7 @@ def _measured_features(row, onnx_file):
 
 
 def _memory_in_words(onnx_file, engine):
-    """What an engine's steps write for one image, and the memory that is set aside for it."""
+    """Return in words what an engine's steps write for one image, and how much is set aside."""
     *_, largest = tensorrt.Settings().batch
     wider = tensorrt.build(onnx_file, tensorrt.Settings(batch=(1, 8, 4 * largest)))
     more = wider.memory["activations"] - engine.memory["activations"]
@@ -404,7 +422,9 @@ BATCHES = (1, 64, 1024)
 
 
 def race(board: Board, files: dict, images: Any, seconds: float) -> None:
-    """Time engines on a GPU, FP16 against the others, and keep the rows; without one, say why not.
+    """Time engines on a GPU, FP16 against the others, and keep the rows.
+
+    Without a GPU it prints why nothing is timed. The recorded rows are shown in both cases.
 
     files    {name of a row of the board: path of its ONNX file}; among them "fp16"
     images   (N, channels, height, width)
@@ -422,7 +442,7 @@ def race(board: Board, files: dict, images: Any, seconds: float) -> None:
 
 
 def race_of(board: Board, files: dict, images: Any, batch: int, seconds: float) -> Any:
-    """Compare the engines at one batch size, keep what was found, and return the `Comparison`."""
+    """Compare the engines at one batch size, and keep the rows. Returns the `Comparison`."""
     repeats = -(-batch // len(images))
     x = images.repeat(repeats, 1, 1, 1)[:batch].to("cuda")
 

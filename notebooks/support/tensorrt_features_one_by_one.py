@@ -1,7 +1,7 @@
 """For the tour of TensorRT's features: an engine as the builder lists it, and its pictures.
 
-The notebook builds engines by TensorRT's own calls. Here the builder's messages become an `Engine`,
-and its steps become counts of bytes and pictures.
+The notebook builds engines with TensorRT's own calls. Here the builder's messages become an
+`Engine`, and the engine's steps become counts of bytes and pictures.
 """
 
 import ctypes
@@ -33,11 +33,11 @@ STREAM = re.compile(r"StreamId: (\d+)")
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine as bytes, and what the builder said while it built it.
+    """An engine as bytes, and the builder's messages about it.
 
     plan      the bytes of the engine
     messages  the texts of the builder, in order
-    seconds   that building took
+    seconds   how long the build took
     """
 
     plan: bytes
@@ -46,12 +46,12 @@ class Engine:
 
     @cached_property
     def listing(self):
-        """Return the builder's line for each step."""
+        """Return the builder's line for each kernel."""
         return layers.listing(self.messages)
 
     @cached_property
     def kernels(self):
-        """Return a `layers.Kernel` for each line of the list."""
+        """Return a `layers.Kernel` for each line of the listing."""
         return tuple(map(layers.kernel, self.listing))
 
     @property
@@ -82,17 +82,20 @@ class Engine:
 
     @property
     def timed(self):
-        """Return how many tactics the builder timed: the full TensorRT lists each with its time."""
+        """Return the number of tactics that the builder timed.
+
+        The full TensorRT lists each of them with its time.
+        """
         return sum(len(TIMED.findall(text)) for text in self.messages)
 
     @property
     def streams(self):
-        """Return the number of the stream of each line of the list."""
+        """Return the number of the stream of each line of the listing."""
         return [int(STREAM.search(line)[1]) for line in self.listing]
 
     @property
     def moved(self):
-        """Return (bytes of weights, bytes read and written for one image, weights aside)."""
+        """Return (bytes of weights, other bytes that the steps read and write for one image)."""
         sides = [[sum(side.values()) for side in sides] for _, *sides in layers.flow(self)]
         read, held, written = map(sum, zip(*sides, strict=True))
         return held, read + written
@@ -104,7 +107,10 @@ class Engine:
 
     @property
     def at_once(self):
-        """Return the most bytes for one image that lie between the steps at one time."""
+        """Return the most bytes between the steps at one time, for one image.
+
+        A tensor counts from the step that writes it to the last step that reads it.
+        """
         table = list(layers.flow(self))
         last = {name: number for number, (_, read, *_) in enumerate(table) for name in read}
         lying, most = {}, 0
@@ -116,7 +122,7 @@ class Engine:
 
 
 def described(engine: Engine) -> pd.DataFrame:
-    """The steps of an engine: name, kind, ONNX nodes, and the type that each writes."""
+    """Return a table of the steps of an engine: name, kind, ONNX nodes, types written."""
     rows = [
         (step.name[:60], step.kind, len(step.nodes), "/".join(sorted(set(step.outputs))))
         for step in engine.steps
@@ -128,7 +134,7 @@ STORED = {"filters": np.ones((8, 8, 3, 3)), "square": np.ones((16, 16))}
 
 
 def after_convolution(expression: str, kind: str = "float") -> onnx.ModelProto:
-    """A model of two nodes: the convolution "conv", then the expression, "one".
+    """Return a model of two nodes: the convolution "conv", then the expression, "one".
 
     expression  such as "Relu(x)"
     kind        "float" or "float16"
@@ -149,9 +155,9 @@ def after_convolution(expression: str, kind: str = "float") -> onnx.ModelProto:
 
 
 def draw_fusion(model: onnx.ModelProto, engine: Engine, count: int = 19) -> Any:
-    """Draw the first nodes of a file, each under the step that computes it.
+    """Draw the first nodes of a file, each under the step that computes it. Returns the figure.
 
-    returns  the figure
+    count  number of nodes
     """
     table = tensorrt.compared(model, engine.kernels, operators=None)
     numbers = {name: n for n, name in enumerate(table["kernel"].dropna().unique(), 1)}
@@ -167,8 +173,9 @@ def draw_fusion(model: onnx.ModelProto, engine: Engine, count: int = 19) -> Any:
 def draw_streams(engines: dict) -> Any:
     """Draw the steps of each engine in the builder's order, a line for each stream.
 
+    Returns the figure.
+
     engines  {name: `Engine`}
-    returns  the figure
     """
     lanes = [(name, number) for name in engines for number in sorted(set(engines[name].streams))]
     figure, ax = canvas(9, 0.9 + 0.55 * len(lanes))
@@ -185,9 +192,9 @@ def draw_streams(engines: dict) -> Any:
 
 
 def tensor_at(address: int, shape: tuple, on_gpu: bool) -> torch.Tensor:
-    """Return float32 memory at an address as a tensor: nothing is copied.
+    """Return float32 memory at an address as a tensor, without a copy.
 
-    on_gpu  whether it is an address of the GPU, or of the host, as in the rehearsal
+    on_gpu  True for an address of the GPU, False for one of the host, as in the rehearsal
     """
     if on_gpu:
         interface = {"shape": shape, "typestr": "<f4", "data": (address, False), "version": 3}
@@ -218,9 +225,11 @@ def headers() -> Path | None:
 
 
 def compile_and_run(source: Path, *words: Any) -> str:
-    """Compile a C++ program against TensorRT, and return what it prints with these words.
+    """Compile a C++ program against TensorRT and run it. Returns what it prints.
 
-    Where a compiler or the headers are missing, the reason is returned.
+    Where a compiler or the headers are missing, or a step fails, the reason is returned.
+
+    words  arguments of the program
     """
     folder = headers()
     if folder is None or shutil.which("g++") is None:

@@ -28,7 +28,8 @@ FACTORS = (0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16)  # marks of an axis of facto
 def side_by_side(train: Callable, jobs: Iterable[tuple], device) -> np.ndarray:
     """Return the array of train(*job) for every job, in order.
 
-    As many train at once as there are cores, on a GPU one. Do not time them: they slow each other.
+    On a CPU as many run at once as there are cores, on a GPU one. Do not time them: they slow each
+    other.
     """
     workers = usable_cores() if kind(device) == "cpu" else 1
     with pool(workers) as threads:
@@ -36,7 +37,10 @@ def side_by_side(train: Callable, jobs: Iterable[tuple], device) -> np.ndarray:
 
 
 def in_rounds(calls: Mapping[str, Callable], rounds: int, seed: int = 0) -> dict:
-    """Return {name: (rounds,) what the call returned}: in a round every call, in random order."""
+    """Make every call once per round, in random order. Returns {name: (rounds,) returned values}.
+
+    One call of each, before the rounds, does not count.
+    """
     rng = random.Random(seed)
     values = {name: [] for name in calls}
     for call in calls.values():
@@ -54,7 +58,7 @@ class Row(NamedTuple):
     """A recipe on the map.
 
     recipe  {field: value}
-    need    (seeds,) images to the target
+    need    (seeds,) number of images to the target
     cost    (rounds,) seconds per image
     """
 
@@ -64,17 +68,17 @@ class Row(NamedTuple):
 
     @property
     def images(self):
-        """Images to the target, the geometric mean over the seeds."""
+        """Return the number of images to the target, the geometric mean over the seeds."""
         return float(np.exp(np.log(self.need).mean()))
 
     @property
     def seconds(self):
-        """Seconds to the target."""
+        """Return the seconds to the target."""
         return self.images * float(np.median(self.cost))
 
 
 def faster(before: Row, after: Row) -> Interval:
-    """Return how many times as fast the second row reaches the target.
+    """Return how many times as fast the second recipe reaches the target, an `Interval`.
 
     That is fewer images times cheaper images. Both factors were measured apart, so their relative
     errors add up as squares do.
@@ -89,7 +93,7 @@ def faster(before: Row, after: Row) -> Interval:
 
 
 def factors(before: Row, after: Row) -> str:
-    """Return, in words, the two factors of a change: images, and what one costs."""
+    """Return in words the two factors of a change: fewer images, and cheaper images."""
     fewer = before.images / after.images
     cheaper = mean_ratio(before.cost, after.cost).median
     return f"{fewer:.2f} x fewer images, each {cheaper:.2f} x as cheap"
@@ -99,7 +103,13 @@ def factors(before: Row, after: Row) -> str:
 
 
 class Choice(NamedTuple):
-    """The length chosen after tries on one seed, what it is in words, and what to print."""
+    """The length chosen after tries on one seed.
+
+    images  the chosen length
+    passed  True where it reached the target
+    words   what the length is, in words
+    report  a sentence to print
+    """
 
     images: int
     passed: bool
@@ -126,7 +136,12 @@ def choose(tries: Mapping, target: float) -> Choice:
 
 
 def draw_needed(lengths, accuracies, target, slope):
-    """Draw accuracy against images, and a line of `slope` points per doubling through the dots."""
+    """Draw accuracy against images, and a line through the dots with a given slope.
+
+    lengths, accuracies  (trainings,) images and percent
+    target               percent
+    slope                points per doubling of the images
+    """
     middle = np.log2(lengths).mean() + (target - np.mean(accuracies)) / slope
     figure, ax = canvas(6, 3)
     ends = np.array([min(lengths) / 1.2, max(lengths) * 1.2])
@@ -160,7 +175,9 @@ def draw_memory(batches, rights, images):
 
 
 def draw_averages(decays, rights_by_name):
-    """Draw accuracy against the decay of an EMA, a panel for each schedule; 0 is the last weights.
+    """Draw accuracy against the decay of an EMA, a panel for each schedule.
+
+    The decay 0 stands for the last weights.
 
     rights_by_name  {schedule: (seeds, decays, 2) percent: with statistics of the last weights, own}
     """
@@ -187,7 +204,9 @@ def draw_averages(decays, rights_by_name):
 
 
 def draw_map(rows, lines=()):
-    """Draw images needed against time per image; grey lines join equal seconds. Returns it.
+    """Draw images needed against time per image; grey lines join equal seconds.
+
+    Returns the picture.
 
     rows   {name: `Row`}
     lines  lists of names that a line joins
@@ -237,7 +256,8 @@ def _round_numbers():
 def draw_changes(alone, on_top, out=()):
     """Draw what each change is worth, alone and on top of those above it. Returns the picture.
 
-    alone, on_top  {name: `Interval` of times as fast}; out: names that did not stay
+    alone, on_top  {name: `Interval` of times as fast}
+    out            names of the changes that did not stay
     """
     figure, ax = canvas(7.5, 1.2 + 0.5 * len(alone))
     names = [*on_top, *(name for name in alone if name not in on_top)]
@@ -266,8 +286,10 @@ def draw_changes(alone, on_top, out=()):
 def draw_tries(tries, chosen, fresh, target):
     """Draw the tries on one seed, and the trainings of the chosen length on fresh seeds.
 
-    tries  {images: percent}
-    fresh  (seeds,) percent
+    tries   {images: percent}
+    chosen  the chosen length, in images
+    fresh   (seeds,) percent
+    target  percent
     """
     figure, ax = canvas(6.5, 3)
     lengths = sorted(tries)
@@ -304,7 +326,10 @@ def spaced(lengths, most=6):
 
 
 def leaderboard(results: Iterable[Raced], against: Race) -> HTML:
-    """Store what the judge said of recipes, and return all results on this machine as a table."""
+    """Store the judge's results of recipes, and return all results on this machine as a table.
+
+    against  the `Race` that the recipes ran in
+    """
     for result in results:
         keep_race(result, against)
     return HTML(as_html(board(RaceScore)))

@@ -55,11 +55,15 @@ class TextSet(NamedTuple):
 
 
 def load(count: int, seed: int, *, control: int) -> tuple:
-    """Load MiniLM and three sets of texts.
+    """Load MiniLM and four sets of texts.
 
-    count    of texts in "course", paragraphs of this course, and in "manual", paragraphs of the
-             manual of Python (PSF licence); "calibration" has 64 other paragraphs of the course
-    control  of texts in "control", paragraphs of the manual, taken from the end
+    "course" and "calibration" are paragraphs of this course, no text in both; "calibration" has 64.
+    "manual" and "control" are paragraphs of the manual of Python (PSF licence), "control" from its
+    end.
+
+    count    number of texts in "course" and in "manual"
+    seed     decides the order of the texts
+    control  number of texts in "control"
     returns  (network, {name: `TextSet`}, why the network is a stand-in, or None)
     """
     course = _prose([paragraph.text.strip("*") for paragraph in paragraphs()], seed)
@@ -111,13 +115,13 @@ def in_pytorch(network: nn.Module) -> Callable:
 
 
 def in_onnxruntime(path: Path) -> Callable:
-    """Return a file as a program of one thread: tokens -> its output."""
+    """Return an ONNX file as a program of one thread: tokens -> its output."""
     session = export.session(path, threads=1)
     return lambda tokens: torch.from_numpy(session.run(None, {"tokens": tokens.numpy()})[0])
 
 
 def to_onnx(network: nn.Module, path: Path) -> tuple[Path, int]:
-    """Write an ONNX file for any number of texts of any length.
+    """Write a network as an ONNX file for any number of texts of any length.
 
     returns  (path, number of nodes as traced, before constants were folded)
     """
@@ -142,8 +146,10 @@ def to_onnx(network: nn.Module, path: Path) -> tuple[Path, int]:
 def brought_back(lost: torch.Tensor, remedied: torch.Tensor) -> Interval:
     """Return the percentage of lost answers that a remedy brings back, by a paired bootstrap.
 
+    The interval is negative where the remedy loses more, and infinite where too few answers were
+    lost.
+
     lost, remedied  (texts,) bool: does the text get another answer, without and with the remedy?
-    returns         negative where the remedy loses more; infinite where too few answers were lost
     """
     before = lost.numpy().astype(float)
     after = remedied.numpy().astype(float)
@@ -156,10 +162,10 @@ def brought_back(lost: torch.Tensor, remedied: torch.Tensor) -> Interval:
 
 
 def paired(lost: dict, reference: torch.Tensor) -> pd.DataFrame:
-    """Return for each way how many of 100 texts get another answer, and what it brings back.
+    """Return a table of ways: how many of 100 texts get another answer, and what a way brings back.
 
     lost       {way: (texts,) bool: does the text get another answer?}
-    reference  such a row: the way whose lost answers are to be brought back
+    reference  the row in `lost` of the way whose lost answers are to be brought back
     """
     rows = {}
     for way, row in lost.items():
@@ -176,13 +182,13 @@ def paired(lost: dict, reference: torch.Tensor) -> pd.DataFrame:
 
 @dataclass
 class Board:
-    """A row for each way: how many texts find another neighbour, and how fast it is.
+    """A row for each way: how many texts find another neighbour, and how fast the way is.
 
-    network    PyTorch's program, tokens -> vectors, which the speeds are relative to
-    tokens     of the texts that are judged
-    reference  their vectors in float32
+    network    PyTorch's program, tokens -> vectors, to which the speeds are relative
+    tokens     tokens of the texts that are judged
+    reference  the vectors of these texts in float32
     changed    the page's function: (reference, vectors) -> `Interval`, of 100 texts
-    seconds    of timing for each way
+    seconds    seconds of timing for each way
     rows       {way: (changed of 100, times as fast as PyTorch)}
     vectors    {way: the vectors of the texts}
     """
@@ -244,7 +250,7 @@ def _draw_intervals(ax, intervals, colour):
 
 
 def random_batch(count: int) -> torch.Tensor:
-    """Return (count, 16) random tokens: what they say changes no time."""
+    """Return (count, 16) random tokens: which tokens they are changes no time."""
     return torch.randint(
         1000, 30_000, (count, LENGTH), generator=torch.Generator().manual_seed(count)
     )
@@ -254,7 +260,7 @@ def random_batch(count: int) -> torch.Tensor:
 
 
 def largest_numbers(inputs: dict) -> pd.DataFrame:
-    """Return what stands out in the inputs of layers, a row for each, the sharpest peak first.
+    """Return a table of the largest numbers that enter layers, the sharpest peak first.
 
     inputs  {layer: (N, T, channels)}
     """
@@ -278,9 +284,11 @@ def largest_numbers(inputs: dict) -> pd.DataFrame:
 
 
 def heat_map(inputs: dict, names: tuple, channel: int) -> None:
-    """Draw the inputs of layers: a row for each token of eight texts, a column for a channel.
+    """Draw the inputs of layers: a row for each token of eight texts, a column for each channel.
 
-    channel  circles mark it in the first token of each text, in the first picture
+    inputs   {layer: (N, T, channels)}
+    names    the layers to draw
+    channel  in the first picture, circles mark this channel in the first token of each text
     """
     figure, panels = canvas(9, 3.6, columns=len(names))
     for ax, name in zip(panels, names, strict=True):
@@ -301,9 +309,10 @@ def heat_map(inputs: dict, names: tuple, channel: int) -> None:
 def one_product(path: Path, target: Path) -> tuple:
     """Cut the first product of 384 to 1,536 channels out of a file with weights in blocks.
 
-    path     an ONNX file; target: where the file of this one product is written
-    returns  (weights (1536, 384) int8, scales (1536, blocks), the engine's program:
-             (n, 384) float32 -> (n, 1536))
+    path     an ONNX file
+    target   where the file of this one product is written
+    returns  (weights (1536, 384) int8, scales (1536, blocks), the engine's program: (n, 384)
+             float32 -> (n, 1536))
     """
     model = onnx.load(path)
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -330,12 +339,13 @@ def one_product(path: Path, target: Path) -> tuple:
 FEW_TEXTS = (
     "PyTorch, fp16",
     "torch.compile, fp32",
-)  # slow, or slow to compile: raced with few texts only
+)  # ways that are slow, or slow to compile: they are raced with few texts only
 
 
 def other_ways(plain: Path, network: nn.Module, folder: Path, *, all_of_them: bool) -> dict:
-    """Return {way: (engine, network or file, precision)} of what the lesson has not opened itself.
+    """Return the ways that the lesson has not opened: {way: (engine, network or file, precision)}.
 
+    plain        the exported file in fp32
     all_of_them  also 16 bits and torch.compile, which take a minute
     """
     ways = {way: ("openvino", plain, way[-4:]) for way in ("OpenVINO, fp32", "OpenVINO, bf16")}
@@ -348,7 +358,11 @@ def other_ways(plain: Path, network: nn.Module, folder: Path, *, all_of_them: bo
 
 
 def opened(ways: dict, batch: torch.Tensor) -> tuple[dict[str, Served], dict[str, str]]:
-    """Return ({way: its program for such a batch, one thread}, {way: why it does not run})."""
+    """Open ways for batches such as this one, with one thread each.
+
+    ways     {way: (engine, network or file, precision)}
+    returns  ({way: its program}, {way: why it does not run})
+    """
     programs = {}
     reasons = {}
     for way, (engine, model, precision) in ways.items():
@@ -362,7 +376,7 @@ def opened(ways: dict, batch: torch.Tensor) -> tuple[dict[str, Served], dict[str
 
 
 def all_together(board: Board, races: dict, allowed: list) -> pd.DataFrame:
-    """Return a row for each way of the board: changed of 100, times as fast in each race, allowed?
+    """Return a table of the board: changed of 100, times as fast in each race, and allowed or not.
 
     races    {texts per call: `Comparison`}
     allowed  the ways that may be used
@@ -378,16 +392,20 @@ def all_together(board: Board, races: dict, allowed: list) -> pd.DataFrame:
 
 
 def without_rival(best: str, names: list, ratios: dict) -> str:
-    """Return the fastest way's name, with the ways that are not distinguishable from it.
+    """Return the name of the fastest way, with the ways that are not distinguishable from it.
 
-    names   the ways that may be used; ratios: {way: times as fast as PyTorch}
+    best    name of the fastest way
+    names   the ways that may be used
+    ratios  {way: times as fast as PyTorch}
     """
     reach = [name for name in names if name != best and ratios[name].high >= ratios[best].low]
     return f"{best} (not distinguishable: {'; '.join(reach)})" if reach else best
 
 
 def gain_by_texts(races: dict, way: str) -> str:
-    """Say whether a way's gain shrinks with the texts of a call: is the call saved, or its texts?
+    """Return a phrase: does the gain of a way shrink with the texts of a call?
+
+    If it does, the way saves work on the call; if it grows, it saves work on each text.
 
     races  {texts per call: `Comparison`}; the fewest and the most texts are compared
     """
@@ -406,7 +424,7 @@ def gain_by_texts(races: dict, way: str) -> str:
 
 
 def remedies(board: Board) -> str:
-    """Say which ways in INT8 miss the bound on what may change, and what to use then."""
+    """Return a sentence: which ways in INT8 miss the bound on changes, and what helps then?"""
     rows = {name: loss for name, (loss, _) in board.rows.items() if name.startswith("INT8")}
     missed = [
         f"{name} (up to {loss.high:.2g})" for name, loss in rows.items() if loss.high > ALLOWED
@@ -424,7 +442,7 @@ ENGINES = {"PyTorch": "eager", "torch.compile": "inductor", "OpenVINO": "openvin
 def deployments(race: Comparison, board: Board) -> list:
     """Return the rows that the report draws: time, and the share of texts with the same neighbour.
 
-    race  with one text per call, as the board
+    race  the `Comparison` with one text per call, as on the board
     """
     rows = []
     for name in (PLAIN, *board.rows):
@@ -455,7 +473,9 @@ BATCHES = (1, 8, 32, 256)
 
 
 def beside_published(races: dict, reasons: dict) -> pd.DataFrame:
-    """Return times as fast as PyTorch, by texts per call: published, on record, of this run.
+    """Return a table of times as fast as PyTorch, by texts per call.
+
+    A row is published, on record, or of this run.
 
     races    {texts per call: `Comparison`} of this run
     reasons  {way: why it does not run here}
@@ -494,7 +514,7 @@ def _as_text(value):
 
 
 def _why_not(arm):
-    """Return why this run has no row of a way that nothing refused."""
+    """Return why this run has no row of a way, although nothing refused the way."""
     if arm.startswith("TensorRT"):
         return "no NVIDIA GPU here"
     return "only in the profile lab"
@@ -515,10 +535,11 @@ def recorded_races() -> dict:
 def six_optimizations(
     plain: Path, traced: int, network: nn.Module, board: Board, *, texts: int
 ) -> pd.DataFrame:
-    """Return the published six optimizations: the call for each, what this run saw, its lesson.
+    """Return a table of the published six optimizations: call, what this run saw, and lesson.
 
-    plain   the exported file; traced: its nodes before constants were folded
-    texts   that judge what is pruned
+    plain   the exported file
+    traced  number of its nodes before constants were folded
+    texts   number of texts that judge what is pruned
     """
     counts = nodes_by_rules(plain)
     written, rest = counts["none"].total(), counts["all"].total()
@@ -572,7 +593,10 @@ def nodes_by_rules(path: Path) -> dict[str, Counter]:
 
 
 def attention_in_turn(seconds: float, tokens: int = 256) -> Any:
-    """Time the attention of a layer in one call against its three steps: above 1 for the call."""
+    """Time the attention of a layer in one call and in its three steps.
+
+    Returns how many times as fast the one call is.
+    """
     query, key, value = torch.randn(
         3, 1, 12, tokens, 32, generator=torch.Generator().manual_seed(0)
     )
@@ -596,7 +620,10 @@ PRUNED = {
 
 
 def pruned_vectors(network: nn.Module, board: Board, texts: int) -> dict:
-    """Return {kind of pruning: vectors after it} of the board's first texts."""
+    """Return {kind of pruning: vectors after it} of the board's first texts.
+
+    texts  number of texts
+    """
     tokens = board.tokens[:texts]
     without_weights, without_heads = copy.deepcopy(network), copy.deepcopy(network)
     for layer in without_weights.modules():

@@ -17,11 +17,11 @@ ABOVE_ROOF = (-7, -3, "right")
 
 
 def draw_lengths(seconds, machine, cache_bytes):
-    """Draw the time of changing signs against how many there are, under the larger of two limits.
+    """Draw the time of changing signs against how many numbers there are, under two limits.
 
     seconds      {numbers: seconds of a call that reads and writes each of them, 4 bytes each way}
     machine      {"memory": bytes per second, "overhead": seconds per call}
-    cache_bytes  of the last cache
+    cache_bytes  size of the last cache
     """
     lengths = np.array(list(seconds))
     along = np.geomspace(lengths[0], lengths[-1], 200)
@@ -51,11 +51,13 @@ def draw_lengths(seconds, machine, cache_bytes):
 
 
 def draw_roof(board, machine, least_seconds):
-    """Draw tasks under a roof: operations per second against operations per byte; return it.
+    """Draw tasks under a roof: operations per second against operations per byte.
+
+    Returns the figure.
 
     board          {group: {label: ((operations, bytes, calls), seconds)}}; a group has one marker
-    machine        {"arithmetic": operations per second, "memory": bytes per second,
-                   "overhead": seconds per call}
+    machine        {"arithmetic": operations per second, "memory": bytes per second, "overhead":
+                   seconds per call}
     least_seconds  function (operations, bytes, calls, machine) -> (seconds, limit); a thin line
                    goes from what it allows to what was measured
     """
@@ -93,6 +95,7 @@ def ridge(machine):
 
 
 def _roof(machine, intensity):
+    """Return the most operations per second at an intensity, in operations per byte."""
     return np.minimum(machine["arithmetic"], intensity * machine["memory"])
 
 

@@ -64,16 +64,16 @@ os._exit(0)
 
 
 def camera_photos(count, side=512):
-    """Pictures of clothes as a camera leaves them: JPEG files with many pixels.
+    """Make pictures of clothes as a camera leaves them: JPEG files with many pixels.
 
-    returns  [bytes of a file], and (count,) int64 labels
+    returns  ([bytes of a file], (count,) int64 labels)
     """
     data = load("fashion-mnist", "train", limit=count)
     return [_as_jpeg(image[0].numpy(), side) for image in data.images], data.labels
 
 
 def _as_jpeg(pixels, side):
-    """One file, with `side` pixels a side."""
+    """Return the bytes of one JPEG file, with `side` pixels a side."""
     file = io.BytesIO()
     large = Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR).convert("RGB")
     large.save(file, "JPEG", quality=90)
@@ -81,7 +81,7 @@ def _as_jpeg(pixels, side):
 
 
 class Photos(torch.utils.data.Dataset):
-    """(photo, label) by number; a number beyond the last begins anew, so that a loader never ends.
+    """An endless data set of (photo, label): after the last photo, the first follows.
 
     files, labels  as `camera_photos` returns them
     load           opens a file when it is asked for: bytes -> tensor
@@ -99,7 +99,7 @@ class Photos(torch.utils.data.Dataset):
 
 
 def convnext(side=64, batch=4):
-    """The published ConvNeXt, each of its layers named in a profile, and random images with labels.
+    """Return the published ConvNeXt, whose layers are named in profiles, with images and labels.
 
     A hook before and after each layer opens and closes a `record_function` with its name.
     """
@@ -112,7 +112,10 @@ def convnext(side=64, batch=4):
 
 
 def _shown_name(name, layer):
-    """depthwise, norm and mlp by their names, GELU and all others by their kinds."""
+    """Return a layer's name in profiles: its own name if that is a word, else its class.
+
+    So depthwise, norm and mlp keep their names.
+    """
     last = name.rpartition(".")[-1]
     return last if last.isalpha() else type(layer).__name__
 
@@ -133,7 +136,7 @@ def _name_in_profiles(layer, name):
 
 
 def boxes(profiler, narrowest=0.0005):
-    """What torch.profiler saw on the CPU, as boxes (depth, start, width, name) in milliseconds.
+    """Return what torch.profiler saw on the CPU, as boxes (depth, start, width, name) in ms.
 
     narrowest  share of the whole below which a box is left out
     """
@@ -153,16 +156,18 @@ def boxes(profiler, narrowest=0.0005):
 
 
 def _short(name):
-    """The name of an operator as people say it."""
+    """Return the name of an operator without the prefixes of torch."""
     name = name.removeprefix("autograd::engine::evaluate_function: ").removeprefix("aten::")
     return name.removeprefix("torch::autograd::")
 
 
 def useless_line():
-    """Adam's updates in a process of their own, without and with a useless line before update 16.
+    """Time Adam's updates in a process of their own, without and with a useless line.
 
-    returns  {"without", "with"}: (30, 3) of each update milliseconds, page faults, and MiB that the
-             process holds
+    The line runs before update 16.
+
+    returns  {"without", "with"}: (30, 3) milliseconds, page faults, and MiB that the process holds,
+             for each update
     """
     # Without malloc's small cache, which may by accident hold the end of the memory.
     switches = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "CUDA_VISIBLE_DEVICES": ""}
@@ -191,10 +196,10 @@ def page_faults(call, calls=3):
 
 
 def phases_beside():
-    """The published seconds of each phase, with those that were recorded elsewhere below them.
+    """Return the published seconds of each phase, above those that were recorded elsewhere.
 
-    returns  a DataFrame with a row for each place and variant; one that needs a GPU says so in its
-             total
+    returns  a DataFrame with a row for each place and variant; a row that needs a GPU says so in
+             its total
     """
     tables = {"published, a GPU": published.table("training-phases").set_index("variant")}
     rows = recorded("trainings", experiment="training-phases")
@@ -211,7 +216,12 @@ def phases_beside():
 
 
 class Taught(NamedTuple):
-    """Seconds of training, those of each phase, and (N,) bool: which test images are right."""
+    """The result of `teach`.
+
+    seconds  seconds of training
+    phases   {phase: seconds}
+    right    (N,) bool: which test images the network gets right
+    """
 
     seconds: float
     phases: dict
@@ -219,12 +229,12 @@ class Taught(NamedTuple):
 
 
 def teach(head_only, *, learning_rate, passes, images, seed=0):
-    """Let an EfficientNet-Lite0 with ImageNet's weights learn clothes: a `Taught`.
+    """Let an EfficientNet-Lite0 with ImageNet's weights learn clothes. Returns `Taught`.
 
-    head_only      only the last layer learns
-    learning_rate  of Adam; the best of three, found with another seed
-    passes         over the images
-    images         to learn from, and as many to test on
+    head_only      True: only the last layer learns
+    learning_rate  learning rate of Adam; the best of three, found with another seed
+    passes         number of passes over the images
+    images         number of images to learn from, and to test on
     """
     form = {"optimizer": "adam", "update": "fused", "weight_decay": 0.0, "schedule": "constant"}
     form |= {"pretrained": True, "head_only": head_only, "learning_rate": learning_rate}
@@ -248,5 +258,8 @@ def _stay(mode=True):
 
 
 def lead(first: Taught, second: Taught) -> Interval:
-    """How many points more of the test images the first gets right, for other test images."""
+    """Return how many points more of the test images the first gets right than the second.
+
+    The `Interval` is that of other test images.
+    """
     return bootstrap_paired(100.0 * second.right, 100.0 * first.right)

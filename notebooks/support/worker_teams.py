@@ -1,12 +1,13 @@
-"""Worker processes that can send each other tensors: torch.distributed with gloo, over this
-machine's loopback.
+"""Worker processes that can send each other tensors, by torch.distributed with gloo.
+
+The tensors travel over this machine's loopback interface.
 
     with Team(2) as team:
         sums = team.run(function, *args)  # function(*args) in each worker; the answers, by rank
 
-They stay until the team is closed, because each needs a moment to begin. `function` may stand in a
-notebook: it travels by value. A failure in one worker comes back in words, and then all of them
-end: the others may be waiting for it.
+The workers stay until the team is closed, because each needs a moment to begin. `function` may be
+defined in a notebook: it travels by value. A failure in one worker comes back in words, and then
+all workers end: the others may be waiting for the one that failed.
 """
 
 import datetime
@@ -25,8 +26,9 @@ from labkit.train.workers import Obstacle, begin, context, obstacle
 
 
 def missing() -> Obstacle | None:
-    """Return why worker processes cannot talk to each other here, and what helps; None when they
-    can.
+    """Return why worker processes cannot talk to each other here; None when they can.
+
+    Returns an `Obstacle`: the reason, and what helps.
     """
     import torch.distributed as dist
 
@@ -40,16 +42,18 @@ def missing() -> Obstacle | None:
 
 
 def loopback() -> dict[str, str]:
-    """Return what keeps gloo's messages on this machine: {environment variable: value}."""
+    """Return the environment variables that keep gloo's messages on this machine: {name: value}."""
     return {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
 
 
 class Team:
-    """`size` worker processes, each with one thread; they begin with the first `run`, and again
-    after a failure.
+    """Worker processes, each with one thread, that can send each other tensors.
 
-    size        workers; on a machine with as many GPUs, tensors on worker i's GPU travel by NCCL
-    deadline_s  the longest that one `run` may take
+    They begin with the first `run`, and again after a failure.
+
+    size        number of workers; on a machine with as many GPUs, tensors on worker i's GPU travel
+                by NCCL
+    deadline_s  the longest that one `run` may take, in seconds
     """
 
     def __init__(self, size, *, deadline_s=60):
@@ -100,8 +104,9 @@ class Team:
             self._folder = None
 
     def _start(self):
-        """Begin the workers, each a pool of one process: they meet in a file, and talk over the
-        loopback interface.
+        """Begin the workers, each a pool of one process.
+
+        They meet in a file, and talk over the loopback interface.
         """
         hindered = missing()
         if hindered:
@@ -122,8 +127,10 @@ class Team:
             self._workers.append((pool, process))
 
     def _require_all(self, answers, late):
-        """Raise a LabError unless every worker answered; `late` are the ranks that had not when
-        the waiting ended.
+        """Raise a LabError unless every worker answered.
+
+        answers  the future of each worker's answer
+        late     ranks of the workers that had not answered when the waiting ended
         """
         if late:
             wait(answers, timeout=0.5)  # when one has ended, another may be the first to complain
@@ -155,8 +162,9 @@ class Team:
 
 
 def _join(meeting, rank, size):
-    """Make this process worker `rank` of `size`, with one thread; `meeting` is a file that all
-    of them can write.
+    """Make this process worker `rank` of `size`, with one thread.
+
+    meeting  path of a file that all workers can write
     """
     begin()
     import torch

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from labkit import cli
 from labkit.errors import LabError
 from labkit.export import as_written, checked, gate, inspection, precision_of
-from labkit.export.runtime import written
+from labkit.export.runtime import write_unchecked
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_file_is_inspected_once_however_often_it_is_read(tmp_path, monkeypatch
 
 def test_a_file_that_this_process_wrote_is_not_inspected_until_it_is_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    path = written(good_model(), tmp_path / "own.onnx")
+    path = write_unchecked(good_model(), tmp_path / "own.onnx")
     model = checked(path)
     model.doc_string = "changed"
     onnx.save(model, path)

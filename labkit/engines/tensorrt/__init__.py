@@ -1,10 +1,10 @@
 """tensorrt: NVIDIA's compiler of ONNX graphs for its GPUs (TensorRT 10 and 11, and TensorRT-RTX).
 
-build      an ONNX file becomes an engine; TensorRT-RTX does it without a GPU
-compared   what is in an engine, held against what the graph asked for
-obtain     the engine of an ONNX file: built once on this machine, then found in the cache of
+build      make an engine of an ONNX file; TensorRT-RTX does so without a GPU
+compared   compare what is in an engine with what the graph asked for
+obtain     return the engine of an ONNX file: built once on this machine, then found in the cache of
            compiled files
-run        on torch tensors, with CUDA graphs and streams
+run        run an engine on torch tensors, on CUDA streams
 """
 
 from dataclasses import replace
@@ -52,7 +52,8 @@ def check():
 def load(path, example, *, precision, threads):
     """See `labkit.engines.load`.
 
-    Batches of 1 to 64 are served, or to that of `example` if it is larger.
+    The engine takes batches of 1 to `LARGEST_BATCH` items, or up to the size of `example` if that
+    is larger.
     """
     from labkit.engines.tensorrt.run import Session
 
@@ -64,8 +65,11 @@ def load(path, example, *, precision, threads):
 
 
 def served(session, path, device, threads):
-    """Return the `Served` of a `run.Session`, whose outputs have the order of the ONNX file: an
-    engine may have another.
+    """Return the `Served` of a `run.Session`, with the outputs in the order of the ONNX file.
+
+    An engine may have its outputs in another order.
+
+    path  the ONNX file
     """
     names = [output.name for output in export.checked(path).graph.output]
 

@@ -1,4 +1,4 @@
-"""From an ONNX file to an engine: parse, describe the shapes, build.
+"""Build an engine of an ONNX file: parse the file, describe the shapes, build.
 
 The network is strongly typed: precision is what the graph says (casts, Q/DQ nodes), never a flag,
 so the same file can be verified in ONNX Runtime and OpenVINO. The calls below exist in TensorRT 10
@@ -32,9 +32,9 @@ MAX_BATCH = 10**6  # images
 class Settings:
     """The choices for building an engine.
 
-    batch     smallest, usual and largest; kernels are chosen for the usual one
-    targets   GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU
-              that is here, or any it knows where there is none
+    batch    (smallest, usual, largest) batch size; kernels are chosen for the usual one
+    targets  GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU
+             of this machine, or without a GPU every generation that the library knows
     """
 
     batch: tuple = (1, 8, 64)
@@ -52,9 +52,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Source:
-    """A checked ONNX model: its file's name, the ModelProto, and the sha256 of it with all its
-    weights.
-    """
+    """A checked ONNX model: its file's name, its ModelProto, and a sha256 of model and weights."""
 
     name: str
     model: object
@@ -62,7 +60,10 @@ class Source:
 
     @classmethod
     def read(cls, path):
-        """Read and check a file, which may come from anywhere; a `Source` comes back as it is."""
+        """Read and check an ONNX file, which may come from anywhere. Returns a `Source`.
+
+        path  the file; a `Source` is returned unchanged
+        """
         if isinstance(path, cls):
             return path
         refuse_compiled_file(path)
@@ -78,12 +79,13 @@ class Source:
 class Built:
     """A built engine, not yet loaded.
 
-    plan          the bytes of the engine file
-    kernels       `layers.Kernel`s, as the builder listed them
-    listing       its own line for each of them, with the shapes and types of all tensors
-    memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder
-                  told
-    seconds       that building took
+    source   the `Source` that it was built from
+    plan     the bytes of the engine file
+    kernels  the engine's `layers.Kernel`s, as the builder listed them
+    listing  the builder's own line for each kernel, with the shapes and types of all tensors
+    memory   {"weights", "activations" or "scratch": bytes on the GPU}, for the kinds that the
+             builder reported
+    seconds  how long the build took
     """
 
     source: Source
@@ -95,12 +97,13 @@ class Built:
 
 
 def build(onnx: Any, settings: Settings | None = None) -> Built:
-    """Build an engine of an ONNX file. Returns a `Built`. Without a GPU this takes TensorRT-RTX.
+    """Build an engine of an ONNX file. Returns a `Built`.
 
-    onnx          a path, or a `Source`
-    settings      `Settings`
-    Raises        LabError that names the node and the way out; Unavailable where nothing can be
-                  built
+    Without a GPU this takes TensorRT-RTX.
+
+    onnx      the path of the file, or its `Source`
+    settings  what to build for; None: the defaults of `Settings`
+    Raises    LabError that names the node and the way out; Unavailable where nothing can be built
     """
     source = Source.read(onnx)
     settings = settings or Settings()
@@ -132,8 +135,10 @@ def build(onnx: Any, settings: Settings | None = None) -> Built:
 
 
 def _builder(tensorrt, log):
-    """Return a builder; Unavailable where the library refuses to make one, as the full one does
-    without a GPU.
+    """Return a TensorRT builder.
+
+    Raises Unavailable where the library refuses to make one, as the full TensorRT does without a
+    GPU.
     """
     try:
         return tensorrt.trt.Builder(log)
@@ -147,9 +152,9 @@ def _builder(tensorrt, log):
 
 
 def _parsed(trt, network, log, source):
-    """Fill the network from the model. Returns the parser, which owns the weights.
+    """Parse the model into the TensorRT network. Returns the parser, which owns the weights.
 
-    A node that it refuses, or would silently take for something else, is an error.
+    Raises LabError for a node that TensorRT refuses, or would silently take for something else.
     """
     parser = trt.OnnxParser(network, log)
     problems = []
@@ -187,7 +192,7 @@ def _configured(tensorrt, builder, network, settings):
 
 
 def _aim(tensorrt, config, targets):
-    """Tell TensorRT-RTX which GPUs to build for: where none are named, the one that is here."""
+    """Tell TensorRT-RTX which GPUs to build for; without targets, the GPU of this machine."""
     generations = tensorrt.trt.ComputeCapability.__members__
     for name in targets:
         require_known(name, generations, "GPU generation")
@@ -201,7 +206,10 @@ def _aim(tensorrt, config, targets):
 
 
 def _with_batch(tensor, batch):
-    """Return the shape of a network's input for one batch size."""
+    """Return the shape of an input of the TensorRT network, for one batch size.
+
+    Raises LabError where another side than the batch may vary.
+    """
     first, *sides = tensor.shape
     if -1 in sides:
         raise LabError(
@@ -215,7 +223,10 @@ def _with_batch(tensor, batch):
 
 
 def _memory(messages):
-    """Return {kind: bytes} of the builder's messages; of several, the last."""
+    """Parse the builder's messages for memory sizes: {kind of memory: bytes}.
+
+    Where a kind is reported several times, the last message counts.
+    """
     text = "\n".join(messages)
     memory = {}
     for kind, words in MEMORY.items():

@@ -1,8 +1,7 @@
-"""The engine of an ONNX file: the one that this machine built before for the same GPU and versions,
-or else a new one.
+"""Look up the engine of an ONNX file among those that this machine built before, or build it.
 
-The name of the file says which it is (`labkit.engines.cache`), so this holds on a machine without a
-GPU too.
+The name of an engine file stands for its model, settings, GPU and versions
+(`labkit.engines.cache`), so this works on a machine without a GPU too.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,10 +17,10 @@ from labkit.engines.tensorrt.libraries import Library, library
 class Engine:
     """An engine file of this machine.
 
-    plan     its bytes
-    path     where it lies
-    library  the `Library` that built it and that runs it
-    built    the builder's `Built`; None for an engine that was built before
+    plan     the bytes of the engine
+    path     where the file lies
+    library  the `Library` that built the engine and that runs it
+    built    the `Built` of the builder; None for an engine that was built before
     """
 
     plan: bytes
@@ -31,17 +30,15 @@ class Engine:
 
     @property
     def how(self) -> str:
-        """Return "built" for an engine that was built just now, "reused" for one that was built
-        before.
-        """
+        """Return "built" for an engine that was built just now, else "reused"."""
         return "reused" if self.built is None else "built"
 
 
 def obtain(onnx: Any, settings: Settings | None = None) -> Engine:
     """Return the `Engine` of an ONNX file: the one that was built before, or else a new one.
 
-    onnx      a path, or a `Source`
-    settings  `Settings`
+    onnx      the path of the file, or its `Source`
+    settings  what the engine is built for; None: the defaults of `Settings`
     Raises    LabError for a file that is no sound ONNX file, or that TensorRT rejects; Unavailable
               without TensorRT
     """

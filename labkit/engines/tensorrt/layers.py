@@ -1,5 +1,4 @@
-"""The content of a built engine: kernels, the types they compute in, and the fate of each node of
-the ONNX graph.
+"""Read what is in a built engine: its kernels, their types, and what became of each ONNX node.
 
 A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts
 with `Layers:`.
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
 KEYS = ("Inputs", "Constants", "Outputs", "TacticName", "StreamId", "Metadata")
 _KEY = "|".join(KEYS)
 FIELD = re.compile(rf", ({_KEY}): (.*?)(?=, (?:{_KEY}): |$)", re.DOTALL)  # a key and its text
-# Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
+# Kinds of kernels that move, convert or wait; any other kernel that names a node does arithmetic.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
 GENERATED = "kgen"  # element-wise work that TensorRT writes a kernel for
-# words of which one stands in the description of a type, in lower case; the first type that fits
-# counts
+# {type: pattern of its description, in lower case}; the first type whose pattern fits counts
 TYPES = {
     "int8": "int8",
     "fp8": "fp8|e4m3",
@@ -37,7 +35,7 @@ TYPES = {
     "fp32": "float|fp32",
 }
 WIDTH = {"int8": 1, "fp8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
-# carry values on, unchanged
+# operators that carry values on, unchanged
 PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 
 
@@ -45,11 +43,11 @@ PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 class Kernel:
     """One step of an engine.
 
-    kind       TensorRT's name for it: "correlation" or "CaskConvolution", "gemm", "kgen"
-               (element-wise), ...
+    kind       TensorRT's name for the kind of step: "correlation" or "CaskConvolution", "gemm",
+               "kgen" (element-wise), ...
     inputs, constants, outputs  the types of its tensors, such as ("int8", "fp32"); constants hold
                                 the weights
-    nodes      names of the ONNX nodes it computes; none in the body of a loop
+    nodes      names of the ONNX nodes that the step computes; none in the body of a loop
     """
 
     name: str
@@ -61,13 +59,14 @@ class Kernel:
 
     @property
     def computes(self):
-        """Return True when it does arithmetic, rather than move data or wait."""
+        """Return True when the step does arithmetic, rather than move data or wait."""
         return not self.kind.lower().startswith(HELPERS)
 
     @property
     def precision(self):
-        """Return the type it computes in: the narrowest type of its inputs, or of its weights
-        where that is wider.
+        """Return the type in which the step computes, such as "int8"; "other" if it is unknown.
+
+        The type is the narrowest type of the inputs, or of the weights where that is wider.
         """
         narrowest = []
         for types in (self.inputs, self.constants):
@@ -78,8 +77,9 @@ class Kernel:
 
 
 def listing(messages: Iterable[str]) -> tuple[str, ...]:
-    """Return a line for each kernel, as the builder's log lists them; none without detailed
-    profiling.
+    """Return the builder's line for each kernel of an engine; none without detailed profiling.
+
+    messages  the VERBOSE messages of the builder's log
     """
     listings = [text for text in messages if text.startswith("Layers:")]
     if not listings:
@@ -89,8 +89,9 @@ def listing(messages: Iterable[str]) -> tuple[str, ...]:
 
 
 def kernel(line: str) -> Kernel:
-    """Return the `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata:
-    [ONNX Layer: a][...]`.
+    """Parse a line of the listing into a `Kernel`.
+
+    line  `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][...]`
     """
     pattern = r"Name: (.*?), LayerType: ([^,]*)(.*)"
     [(name, kind, text)] = re.findall(pattern, line, flags=re.DOTALL)
@@ -117,9 +118,12 @@ def _types_in(field):
 
 
 def flow(built: Any) -> Iterator[tuple]:
-    """Yield the name of each step of a `Built`, and the tensors that it reads, holds and writes.
+    """Yield the tensors that each step of an engine reads, holds and writes.
 
-    yields  (name, read, held, written); the last three {tensor: bytes for one image}
+    Yields (name of the step, read, held, written); the last three are {tensor: bytes for one
+    image}.
+
+    built  a `Built` of `labkit.engines.tensorrt.builder`
     """
     for line, step in zip(built.listing, built.kernels, strict=True):
         fields = _fields_of(line)
@@ -128,7 +132,7 @@ def flow(built: Any) -> Iterator[tuple]:
 
 
 def _bytes(field):
-    """Return {tensor: bytes} of one field of a line; a side that varies, the batch, counts once."""
+    """Return {tensor: bytes} of one field of a line; a side that may vary counts as 1."""
     sizes = {}
     for name, shape, kind in re.findall(
         r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", field
@@ -140,8 +144,10 @@ def _bytes(field):
 
 
 def type_name(description: str) -> str:
-    """Return "fp16" for "Half", or for "Channel major FP16 format where channel % 8 == 0"; so
-    for each of `TYPES`.
+    """Return the short name of a type for TensorRT's description of it, in any case.
+
+    "fp16" stands for "Half", and for "Channel major FP16 format where channel % 8 == 0"; the names
+    are those of `TYPES`. A description that fits none is returned in lower case.
     """
     description = description.lower()
     for name, words in TYPES.items():
@@ -153,16 +159,19 @@ def type_name(description: str) -> str:
 def compared(
     model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HEAVY
 ) -> "pandas.DataFrame":
-    """Compare the precision that each node asks for with the one it is computed in.
+    """Compare the precision that each node asks for with the one that an engine computes in.
 
-    Returns a DataFrame, one line per node of a ModelProto in the graph's order.
-
-    operators  which nodes; None: all
-    requested  the type of the node's data; or what its data and its weights were both dequantized
-               from
-    actual     what the kernel computes in that does the node's arithmetic, or "folded away"
+    Returns a DataFrame with a line per node, in the graph's order. Its columns:
+    requested  the type of the node's data; or the type that its data and its weights were both
+               dequantized from
+    actual     the type in which the kernel that does the node's arithmetic computes; or "folded
+               away"
     fused      how many other ONNX nodes the same kernel computes
-    other columns  node, operator, kernel (its name), kind
+    node, operator, kernel, kind  names of the node, of its operator, of the kernel and of its kind
+
+    model      the ONNX model
+    kernels    the engine's `Kernel`s
+    operators  which operators' nodes are compared; None: all nodes
     """
     import pandas as pd
 
@@ -200,9 +209,9 @@ def _actual(node, kernels):
     """Return the kernel that does the arithmetic of an ONNX node, or None when it was folded away.
 
     A node may be named by several kernels: the one that quantizes its input, say, and the one that
-    convolves. Kernels generated for element-wise work are the answer only when no other names the
-    node. A recurrent node becomes a loop, in which no kernel names a node: the matrix products
-    without a node are its.
+    convolves. Kernels generated for element-wise work are chosen only when no other kernel names
+    the node. A recurrent node becomes a loop, in which no kernel names a node: then the first
+    matrix product without a node is chosen.
     """
     if node.op_type in RECURRENT:
         products = [kernel for kernel in kernels if kernel.kind == "gemm" and not kernel.nodes]
@@ -215,8 +224,11 @@ def _actual(node, kernels):
 
 
 def _tensor_types(graph):
-    """Return {tensor name: "fp32", "int8", ...} of everything whose type is known."""
-    numbers = {}  # of the types, as ONNX counts them
+    """Return the types of a graph's tensors: {tensor name: "fp32", "int8", ...}.
+
+    Tensors of unknown type are left out.
+    """
+    numbers = {}  # {tensor name: ONNX's number of its type}
     for value in (*graph.input, *graph.value_info, *graph.output):
         numbers[value.name] = value.type.tensor_type.elem_type
     for tensor in graph.initializer:
@@ -230,7 +242,11 @@ def _tensor_types(graph):
 
 
 def _requested(node, types, made_by):
-    """Return the precision that one node asks for."""
+    """Return the type in which a node asks to be computed, such as "int8", or "unknown".
+
+    It is the type that its first two inputs were dequantized from, where both were; else the type
+    of its data.
+    """
     quantized = [_quantized_type(name, types, made_by) for name in node.input[:2]]
     if quantized and all(quantized):
         return quantized[0]
@@ -241,7 +257,7 @@ def _requested(node, types, made_by):
 
 
 def _quantized_type(name, types, made_by):
-    """Return the integer (or fp8) type that a tensor was dequantized from, or None."""
+    """Return the type that a tensor was dequantized from (an integer type or fp8), or None."""
     node = made_by.get(name)
     while node is not None and node.op_type in PASSING:
         node = made_by.get(node.input[0])

@@ -1,4 +1,4 @@
-"""Which TensorRT is here, what it would run on, and what its messages mean.
+"""Find out which TensorRT is installed, what it can run on, and what its messages mean.
 
 There are two libraries with one interface. TensorRT builds on the GPU it will run on, and times
 candidates there. TensorRT-RTX builds without a GPU and leaves the last step, the machine code, to
@@ -26,8 +26,11 @@ MAX_PROBLEMS = 3  # of a graph that an error names: there may be hundreds
 
 @dataclass(frozen=True)
 class Library:
-    """An imported TensorRT: the module `trt`, its name ("tensorrt" or "tensorrt-rtx") and
-    version.
+    """An imported TensorRT.
+
+    trt      the imported module
+    name     "tensorrt" or "tensorrt-rtx"
+    version  version of the library
     """
 
     trt: ModuleType
@@ -40,13 +43,15 @@ class Library:
 
 
 def gpu_extra() -> str:
-    """Return the command that installs the full library and pycuda."""
+    """Return in words how to install the full library and pycuda."""
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
 def library() -> Any:
-    """Return the TensorRT to use: the full one where there is a GPU, else TensorRT-RTX;
-    Unavailable for none.
+    """Return the `Library` to use, of those that are installed.
+
+    Where there is a GPU the full TensorRT is preferred, elsewhere TensorRT-RTX. Raises Unavailable
+    where neither can be imported.
     """
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
     reasons = []
@@ -67,7 +72,7 @@ def library() -> Any:
 
 
 def require_gpu(tensorrt: Any) -> None:
-    """Raise Unavailable, with the reason, unless engines of this library can run here."""
+    """Raise Unavailable, with the reason, unless engines of this `Library` can run here."""
     capability = devices.compute_capability()
     if capability is None:
         raise Unavailable(
@@ -92,7 +97,10 @@ def require_gpu(tensorrt: Any) -> None:
 
 @functools.cache
 def recorder(trt):
-    """Return a logger class of this library that keeps every message: [(severity name, text)]."""
+    """Return a class of loggers that keep all messages of TensorRT: [(severity name, text)].
+
+    trt  the imported module, `Library.trt`
+    """
 
     class Recorder(trt.ILogger):
         def __init__(self):
@@ -110,10 +118,10 @@ def recorder(trt):
 
 
 def rejected(file, problems):
-    """Return the LabError of a graph that the parser refused.
+    """Return the LabError about a graph that the parser refused.
 
-    file      its name
-    problems  [(the ONNX node, its operator, the parser's message)]
+    file      name of the ONNX file
+    problems  [(name of the ONNX node, its operator, the parser's message)]
     """
     sentences = []
     for node, operator, message in problems[:MAX_PROBLEMS]:
@@ -132,9 +140,9 @@ def rejected(file, problems):
 
 
 def failed(file, messages):
-    """Return the LabError of a build that failed after parsing.
+    """Return the LabError about a build that failed after parsing.
 
-    file      its name
+    file      name of the ONNX file
     messages  the errors that TensorRT logged, oldest first
     """
     readings = [_meaning_and_remedy(message, file) for message in messages] or [
@@ -150,10 +158,10 @@ def failed(file, messages):
 
 
 def _meaning_and_remedy(message, file):
-    """Return (the meaning of a message, the remedy or None), by `messages.toml`.
+    """Return (the meaning of a message, the remedy or None), as `messages.toml` explains them.
 
-    One that is not there means itself, without source files, line numbers and what the missing
-    driver adds.
+    A message that the file does not explain means itself, without source files, line numbers and
+    what the missing driver adds.
     """
     explanation = next((row for row in _table() if re.search(row["pattern"], message)), {})
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
@@ -167,6 +175,7 @@ def _meaning_and_remedy(message, file):
 
 @functools.cache
 def _table():
+    """Return the messages that `messages.toml` explains: dictionaries of pattern, means and fix."""
     return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))[
         "known"
     ]

@@ -1,6 +1,4 @@
-"""An engine on the GPU, fed with torch tensors: TensorRT reads and writes their memory, nothing
-is copied.
-"""
+"""Run an engine on the GPU on torch tensors: TensorRT reads and writes their memory, uncopied."""
 
 import torch
 
@@ -12,18 +10,17 @@ TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
 
 class Session:
-    """A loaded engine. Calling it puts the work on the current CUDA stream and returns at once, as
-    torch does.
+    """A loaded engine. A call puts the work on the current CUDA stream and returns at once.
 
-    One execution context serves one stream at a time, so each stream gets its own; they share the
-    weights.
+    One execution context serves one stream at a time, so each stream gets its own; the contexts
+    share the weights.
     """
 
     def __init__(self, tensorrt, plan):
         """Load an engine on the GPU.
 
-        tensorrt  a `libraries.Library`
-        plan      the bytes of an `Engine` of `obtain`
+        tensorrt  the `libraries.Library` that built the engine
+        plan      the bytes of the engine: `plan` of the `Engine` that `engine_file.obtain` returned
         Raises    Unavailable without a GPU; LabError for a plan that TensorRT refuses
         """
         require_gpu(tensorrt)
@@ -79,7 +76,7 @@ class Session:
         return results
 
     def _context(self):
-        """Return the execution context of the current stream."""
+        """Return the execution context of the current stream; the first call makes it."""
         stream = _stream_handle()
         if stream not in self.contexts:
             context = self.engine.create_execution_context()
@@ -91,8 +88,10 @@ class Session:
         return self.contexts[stream]
 
     def _check(self, accepted, subject):
-        """Raise a LabError with TensorRT's own words unless it accepted the subject, such as
-        "the call".
+        """Raise a LabError with TensorRT's own words, unless TensorRT accepted the subject.
+
+        accepted  whether TensorRT accepted
+        subject   what TensorRT was asked for, such as "the call"
         """
         if not accepted:
             messages = self.log.texts("INTERNAL_ERROR", "ERROR") or ["?"]
