@@ -251,7 +251,8 @@ def _candidates(name, state):
         network = _made_by(name)
         yield network, (_channels_of(network), SIDE, SIDE)
         return
-    first, *_, last = state.values()
+    tensors = list(state.values())
+    first, last = tensors[0], tensors[-1]
     channels = first.shape[1] if first.ndim > 1 else 3
     classes = last.shape[0] if last.ndim else None
     import torchvision

@@ -119,6 +119,12 @@ def test_weights_of_another_network_are_refused_with_the_names_that_differ(small
     assert "module:function" in caught.value.fix
 
 
+def test_a_file_with_a_single_tensor_holds_weights_of_another_network(tmp_path):
+    file = saved({"weight": torch.ones(4, 3)}, tmp_path / "w.pth")
+    with pytest.raises(LabError, match="holds the weights of another network than cnn-large"):
+        network_with("cnn-large", file)
+
+
 @pytest.mark.parametrize(
     ("content", "part"),
     [
