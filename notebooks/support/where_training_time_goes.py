@@ -1,12 +1,10 @@
-"""For the lesson on where training time goes: photos, a flame chart, updates, the table, a head.
+"""For the lesson on where training time goes: photos, a flame chart, the table, a head.
 
 Each function serves one cell of the lesson; the cell shows what goes in and what comes out.
 """
 
 import io
 import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,34 +31,6 @@ PUBLISHED = {
     "total_s": "total",
 }
 VARIANTS = ["baseline", "pinned memory", "cuDNN autotuner", "TorchScript", "all", "fused optimizer"]
-# For a process of its own: 30 updates by Adam's loop, in two copies. Before update 16 one of them
-# makes and frees a tensor of 32 MB. Each update prints milliseconds, page faults, and the memory
-# that the process holds, in MiB.
-UPDATES = """
-import os, resource, sys, time, torch
-def state():
-    return 1e3 * time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-def resident():
-    pages = int(open("/proc/self/statm").read().split()[1]) if sys.platform == "linux" else 0
-    return pages * resource.getpagesize() / 2**20
-torch.set_num_threads(1)
-weight = torch.ones(512, 512, 3, 3, requires_grad=True)
-weight.grad = torch.ones_like(weight)
-adam = torch.optim.Adam([weight], foreach=False, fused=False)
-adam.step()
-for useless in (99, 15):
-    if os.fork() == 0:
-        break
-    os.wait()
-else:
-    os._exit(0)
-for number in range(30):
-    if number == useless:
-        torch.ones(8_000_000)  # the useless line
-    (ms, faults), _, (later, more) = state(), adam.step(), state()
-    print(later - ms, more - faults, resident(), flush=True)
-os._exit(0)
-"""
 
 
 def camera_photos(count, side=512):
@@ -159,40 +129,6 @@ def _short(name):
     """Return the name of an operator without the prefixes of torch."""
     name = name.removeprefix("autograd::engine::evaluate_function: ").removeprefix("aten::")
     return name.removeprefix("torch::autograd::")
-
-
-def useless_line():
-    """Time Adam's updates in a process of their own, without and with a useless line.
-
-    The line runs before update 16.
-
-    returns  {"without", "with"}: (30, 3) milliseconds, page faults, and MiB that the process holds,
-             for each update
-    """
-    # Without malloc's small cache, which may by accident hold the end of the memory.
-    switches = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "CUDA_VISIBLE_DEVICES": ""}
-    environment = os.environ | switches
-    words = [sys.executable, "-c", UPDATES]
-    run = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    without, with_it = np.split(np.loadtxt(io.StringIO(run.stdout), ndmin=2), 2)
-    return {"without": without, "with": with_it}
-
-
-def page_faults(call, calls=3):
-    """Count the page faults of a call: the median of a few calls, after one that warms up.
-
-    returns  an int; 0 where the system does not count them
-    """
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    counts = []
-    for _ in range(1 + calls):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        call()
-        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    return int(np.median(counts[1:]))
 
 
 def phases_beside():

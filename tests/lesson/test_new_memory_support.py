@@ -1,7 +1,9 @@
 """A new process of the tour of new memory prints a table of numbers, as its words say."""
 
 import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 from labkit.lesson.support import load_support
@@ -25,3 +27,14 @@ print(os.environ["LIMIT"], len(os.environ["CUDA_VISIBLE_DEVICES"]), os.environ["
 def test_a_script_that_fails_is_an_error():
     with pytest.raises(subprocess.CalledProcessError):
         support.in_new_process("raise SystemExit(1)")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="it counts Linux' page faults in a forked process"
+)
+def test_both_copies_make_thirty_updates_with_their_page_faults():
+    without, with_it = np.split(support.in_new_process(support.UPDATES), 2)
+    assert without.shape == with_it.shape == (30, 3)
+    assert (without[:, 0] > 0).all()
+    assert (with_it[:, 0] > 0).all()

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import nbformat
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torchvision
@@ -64,19 +63,6 @@ def test_the_published_table_stands_whole_and_first():
     assert table.loc[recorded[0]].loc["pinned memory"].tolist() == ["", "", "", "", "needs a GPU"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="it counts Linux' page faults in a forked process"
-)
-def test_both_copies_make_thirty_updates_with_their_page_faults():
-    updates = support.useless_line()
-    assert {name: rows.shape for name, rows in updates.items()} == {
-        "without": (30, 3),
-        "with": (30, 3),
-    }
-    assert all((rows[:, 0] > 0).all() for rows in updates.values())
-
-
 def test_a_lead_is_that_of_the_first():
     right = np.arange(40) % 2 == 0
     first = support.Taught(1.0, {}, right | (np.arange(40) < 20))
@@ -89,19 +75,6 @@ def test_the_phases_of_two_passes_are_their_sum_and_a_head_has_little_to_do_back
     assert list(head.phases) == ["data", "forward", "backward", "optimizer"]
     assert 0.5 * head.seconds < sum(head.phases.values()) <= head.seconds
     assert head.phases["backward"] < head.phases["forward"] / 2
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it counts Linux' page faults")
-def test_new_memory_has_page_faults_and_a_call_that_takes_none_has_none():
-    # more than malloc ever keeps
-    assert support.page_faults(lambda: np.ones(8_000_000)) > 0
-    assert support.page_faults(lambda: None) == 0
-
-
-def test_page_faults_are_the_median_of_the_calls_after_the_first():
-    called = []
-    support.page_faults(lambda: called.append(1), calls=3)
-    assert len(called) == 4
 
 
 class LanguageModel(nn.Module):
@@ -146,13 +119,6 @@ def imports_of_the_lesson():
     return next(cell.source for cell in cells() if cell.source.startswith("import copy"))
 
 
-def take_apart():
-    """The function of the lesson."""
-    page = {"pd": pd, "speedup_of_the_whole": answers.speedup_of_the_whole}
-    exec(function_of_the_lesson("take_apart"), page)
-    return page["take_apart"]
-
-
 def run_yours(monkeypatch, network, inputs, labels, change=lambda source: source):
     """Run the cells of "Yours" without labkit on a network, each source changed as a reader
     would; their names.
@@ -166,7 +132,6 @@ def run_yours(monkeypatch, network, inputs, labels, change=lambda source: source
     for source in (
         imports_of_the_lesson(),
         function_of_the_lesson("at_most"),
-        function_of_the_lesson("take_apart"),
         *cells_of_yours("05_where_training_time_goes"),
     ):
         exec(change(source), page)
@@ -202,16 +167,6 @@ def test_the_forecast_of_yours_is_amdahls_law_of_the_changed_part(monkeypatch):
     page = run_yours(monkeypatch, nn.Linear(12, 3), torch.randn(40, 12), torch.arange(40) % 3)
     share = page["table"].loc["optimizer", "share"]
     assert page["my_forecast"] == pytest.approx(1 / (1 - share + share / page["factor"]))
-
-
-def test_taken_apart_a_forecast_gets_the_inputs_of_the_run_one_after_the_other():
-    before = {"data": np.array([50.0, 60.0, 70.0]), "forward": np.full(3, 40.0)}
-    after = {"data": np.array([9.0, 15.0, 15.0]), "forward": np.full(3, 40.0)}
-    table = take_apart()(0.5, 8.0, before, after, "data")
-    assert table["share"].tolist() == [0.5, 0.6, 0.6]
-    assert table["factor"].tolist() == [8.0, 8.0, 4.0]
-    wanted = [1 / (0.5 + 0.5 / 8), 1 / (0.4 + 0.6 / 8), 100 / 55]
-    assert table["times as fast"].tolist() == pytest.approx(wanted, abs=0.005)
 
 
 def test_yours_reads_the_own_clock_until_workers_make_it_wait(monkeypatch):
