@@ -1,4 +1,4 @@
-"""The exam of the last lesson: pictures that nobody has seen, each as it is and as a changed copy.
+"""The exam of the last lesson: test pictures drawn anew, each as it is and as a changed copy.
 
 A copy is moved a little and has a little noise: a network that looks at the picture answers as
 before, one that knows the file of test images by heart does not.
