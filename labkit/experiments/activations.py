@@ -1,10 +1,10 @@
 """What an activation costs in inference: GELU, HardSwish, ReLU and FastSwish, compiled or not, at
 batch 1 and 64.
 
-The published ConvNeXt (18 million weights, 224 x 224 pixels, random weights: they change no time)
-serves random images in fp32. A row for each activation, for eager PyTorch and for torch.compile, at
-each batch: sixteen in all. FastSwish is the form "function": one operation with a backward pass of
-its own.
+A ConvNeXt of the published size (18 million weights, 224 x 224 pixels, random weights: they change
+no time) serves random images in fp32. A row for each activation, for eager PyTorch and for
+torch.compile, at each batch: sixteen in all. FastSwish is the form "function": one operation with a
+backward pass of its own.
 
 By default twenty minutes of timing; on two cores the compilations take ten more. `quick`:
 convnext-mini at 28 x 28, ReLU and FastSwish, batch 1 and 8.
