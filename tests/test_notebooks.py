@@ -175,6 +175,15 @@ def test_a_lesson_that_is_named_in_bold_is_a_link(lesson):
 
 
 @each_lesson
+def test_every_file_that_a_lesson_links_exists(lesson):
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)[#)]", prose_of(lesson))
+    assert [link for link in links if not (lesson.path.parent / link).is_file()] == []
+    # a student reads a copy in another folder, which holds the lessons and nothing beside them
+    beside = {path.name for path in lesson.path.parent.glob("*.ipynb")}
+    assert [link for link in links if not link.startswith("../") and link not in beside] == []
+
+
+@each_lesson
 def test_prose_states_no_measured_result(lesson):
     prose = prose_of(lesson)
     assert (

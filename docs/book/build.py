@@ -87,11 +87,17 @@ def gather(sources, runs):
     course |= {f"lessons/deeper/{path.stem}": path for path in deeper_notebooks()}
     for page, path in course.items():
         run = runs.get(path.stem)
-        shutil.copyfile(artifacts() / run.output if run else path, sources / f"{page}.ipynb")
+        text = (artifacts() / run.output if run else path).read_text(encoding="utf-8")
+        (sources / f"{page}.ipynb").write_text(_with_links_of_the_book(text), encoding="utf-8")
         notes[page] = _ran(run) if run else _did_not_run(path)
     for name, text in pages.generated(runs).items():
         (sources / f"{name}.md").write_text(text, encoding="utf-8")
     return notes
+
+
+def _with_links_of_the_book(notebook):
+    """A notebook whose links to docs/ and notebooks/deeper/ lead to the pages of the book."""
+    return notebook.replace("](../docs/", "](../").replace("](../notebooks/", "](")
 
 
 def _ran(attempt):

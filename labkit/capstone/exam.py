@@ -1,4 +1,4 @@
-"""Draws the exam of the last lesson: test images, each as it is and as a changed copy.
+"""Draws the exam of the last lesson: test pictures, each as it is and as a changed copy.
 
 A copy is moved by up to a pixel along each side and has a little noise. A network that looks at the
 picture hardly notices; a file that remembers the published test images does not recognize the copy.

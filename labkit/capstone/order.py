@@ -1,8 +1,8 @@
 """The order that a customer writes, the submissions for it, and the medals that they earn.
 
     Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a
-    time, on our machine, and pictures that nobody has seen. Be right often enough, answer fast
-    enough, and send one small file.
+    time, on our machine, pictures that are drawn when your file is in. Be right often enough,
+    answer fast enough, and send one small file.
 
 "Fast enough" is a share of the time that the reference network (`vgg-medium` in fp32, as the course
 ships it trained) takes on the same machine, so that the order is the same everywhere. From both

@@ -1,8 +1,8 @@
 """What an activation costs in inference: GELU, HardSwish, ReLU and FastSwish, compiled or not, at
 batch 1 and 64.
 
-The published ConvNeXt (18 million weights, 224 x 224 pixels, random weights: they change no time)
-serves random images in fp32. There is a row for each activation, for eager PyTorch and for
+A ConvNeXt of the published size (18 million weights, 224 x 224 pixels, random weights: they change
+no time) serves random images in fp32. There is a row for each activation, for eager PyTorch and for
 torch.compile, at each batch: sixteen in all. FastSwish is the form "function": one operation with a
 backward pass of its own.
 

@@ -1,11 +1,11 @@
 """An epoch of a ConvNeXt on Tiny-ImageNet, trained in four ways: as it is, with torch.compile, with
 AMP, with both.
 
-The published ConvNeXt (18 million weights) takes training steps at batch 128, at 64 x 64 pixels
-and, as published, at 224 x 224. The four variants take each batch in turn, so that other work on
-the machine meets all of them. Steps are timed, not whole epochs: an epoch of 100,000 images is 781
-times the median step, without the first two of each variant, which compile. Accuracy takes whole
-epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat16.
+A ConvNeXt of the published size (18 million weights) takes training steps at batch 128, at 64 x 64
+pixels and, as published, at 224 x 224. The four variants take each batch in turn, so that other
+work on the machine meets all of them. Steps are timed, not whole epochs: an epoch of 100,000 images
+is 781 times the median step, without the first two of each variant, which compile. Accuracy takes
+whole epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat16.
 
 Images are those of Tiny-ImageNet where `labkit data get tiny-imagenet` has brought them here, else
 random ones of their shape; the row says which.

@@ -1,4 +1,4 @@
-"""What torch.compile gains in training: a ResNet-50 beside the published ConvNeXt.
+"""What torch.compile gains in training: a ResNet-50 beside a ConvNeXt of the published size.
 
 Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and
 compiled, in turn. There is a row for each network and form of training, at 64 x 64 pixels and batch
