@@ -26,7 +26,7 @@ class Item:
     published: str
     words: list[str]
     lesson: str
-    section: str = ""
+    section: str
     table: str = ""
     rows: dict[str, list] = field(default_factory=dict)
     columns: list[str] = field(default_factory=list)
@@ -36,11 +36,6 @@ class Item:
     trainings: bool = False
     differs: str = ""
     needs: str = ""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the item still waits for a section of the course."""
-        return not self.section
 
     def find(self) -> tuple[Path, Section]:
         """Return the path of the lesson or page, and the section of it, that treat the item.
@@ -94,8 +89,3 @@ def items() -> Iterator[Item]:
     """Yield the items of all documents, document by document."""
     for source in sources().values():
         yield from source.items
-
-
-def open_items() -> list[Item]:
-    """Return the items that still wait for a section of the course."""
-    return [item for item in items() if item.is_open]

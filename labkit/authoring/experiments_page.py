@@ -29,7 +29,6 @@ def as_page() -> str:
     page = template("experiments.md").render(
         sources=experiments.sources(),
         count=sum(1 for _ in experiments.items()),
-        open_items=experiments.open_items(),
         tables=[_table(name) for name in published.studies()],
         where=_where,
         numbers=_numbers,
@@ -40,9 +39,7 @@ def as_page() -> str:
 
 
 def _where(item):
-    """Return a link to the section that treats an item, or the name of the planned lesson."""
-    if item.is_open:
-        return f"**open**, planned for `{item.lesson}`"
+    """Return a link to the section that treats an item."""
     path, section = item.find()
     return f"[{path.stem}: {section.heading}]({link_to(path, section, root() / 'docs')})"
 

@@ -125,9 +125,6 @@ def _ledger_claims(
 @ledger_app.command("published")
 def _ledger_published(
     out: Annotated[Path | None, Option(help="Default: artifacts/published-experiments.md.")] = None,
-    open_only: Annotated[
-        bool, Option("--open", help="Writes nothing: lists the items without a section.")
-    ] = False,
 ):
     """Say where the course has each published experiment.
 
@@ -135,14 +132,9 @@ def _ledger_published(
 
     Example: labkit ledger published --out docs/published-experiments.md
     """
-    from labkit.authoring.experiments import open_items
     from labkit.authoring.experiments_page import as_page
     from labkit.files import artifacts, write_text
 
-    if open_only:
-        for item in open_items():
-            echo(f"{item.key:28} {item.lesson:26} {item.item}")
-        return
     path = out or artifacts() / "published-experiments.md"
     write_text(path, as_page())
     echo(path_of(path))

@@ -13,53 +13,16 @@ from labkit.errors import LabError
 from labkit.files import root
 from labkit.ledger import published
 
-OPEN_AT_MOST = 1  # may only shrink
-PLANNED = {
-    *(
-        "start_here",
-        "deployment_fundamentals",
-        "measuring_honestly",
-        "what_limits_speed",
-        "comparing_trainings",
-    ),
-    *("where_training_time_goes", "batch_size_and_minima", "large_batch_tricks", "compile_and_amp"),
-    *(
-        "activation_study",
-        "scaling_out",
-        "train_it_fast",
-        "onnx_graphs",
-        "quantization",
-        "quantization_hard_cases",
-    ),
-    *("pruning_and_coding", "smaller_networks", "tensorrt_deployment", "transformer_inference"),
-    *("language_model_serving", "ship_it"),
-}
 ITEMS = list(experiments.items())
-SERVED = [item for item in ITEMS if not item.is_open]
 
 
 def named(item):
     return item.key
 
 
-@pytest.mark.parametrize("item", SERVED, ids=named)
+@pytest.mark.parametrize("item", ITEMS, ids=named)
 def test_the_linked_section_has_every_word_of_its_item(item):
     assert item.missing_words() == []
-
-
-@pytest.mark.parametrize("item", experiments.open_items(), ids=named)
-def test_an_open_item_names_the_lesson_that_is_to_serve_it(item):
-    assert item.lesson in PLANNED
-
-
-def test_the_list_of_open_items_only_shrinks():
-    listed = (
-        (root() / "tests" / "lesson" / "open_experiments.txt").read_text(encoding="utf-8").split()
-    )
-    assert sorted(item.key for item in experiments.open_items()) == sorted(listed), (
-        "an item that got its section leaves tests/lesson/open_experiments.txt, and none is added"
-    )
-    assert len(listed) <= OPEN_AT_MOST
 
 
 def test_each_item_has_a_name_of_its_own_and_words():
@@ -122,11 +85,9 @@ def test_each_recorded_result_that_the_register_names_is_on_record():
     assert [item.key for item in naming if not results.sentences(item)] == []
 
 
-def test_the_command_writes_the_page_or_lists_what_is_open(tmp_path):
-    call = CliRunner().invoke
-    listed = call(cli.app, ["ledger", "published", "--open"]).output.splitlines()
-    assert [line.split()[0] for line in listed] == [item.key for item in experiments.open_items()]
-    assert call(cli.app, ["ledger", "published", "--out", str(tmp_path / "page.md")]).exit_code == 0
+def test_the_command_writes_the_page(tmp_path):
+    words = ["ledger", "published", "--out", str(tmp_path / "page.md")]
+    assert CliRunner().invoke(cli.app, words).exit_code == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == experiments_page.as_page()
 
 
