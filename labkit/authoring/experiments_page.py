@@ -42,7 +42,8 @@ def _where(item):
     if item.is_open:
         return f"**open**, planned for `{item.lesson}`"
     path, section = item.find()
-    return f"[{path.stem}: {section.heading}]({link_to(path, section, root() / 'docs')})"
+    name = item.lesson if path.suffix == ".md" else path.stem
+    return f"[{name}: {section.heading}]({link_to(path, section, root() / 'docs')})"
 
 
 def _numbers(item):
