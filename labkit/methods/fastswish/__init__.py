@@ -11,7 +11,9 @@ Not when few units die (count them first): the accuracy is then that of HardSwis
 Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would be level somewhere (Rolle), so the
          middle piece gives way by up to V; being level cannot be avoided altogether: it is so at
          BOTTOM, where the middle piece turns
-Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
+Source   the name and what it is for: a README on "the training and inference speed of a simple
+         deep neural network" (undated, author not named), which draws it and gives no formula, so
+         this one is the course's own; Howard et al. 2019, arXiv:1905.02244, for HardSwish
 """
 
 from collections.abc import Callable
