@@ -78,7 +78,9 @@ def test_the_hours_of_a_path_are_those_of_its_lessons():
     minutes = [lesson.minutes for lesson in syllabus.lessons()]
     for path, numbers in PATHS.items():
         hours = re.search(rf"^\| {path}.* \| ([\d.]+) \|$", README, flags=re.MULTILINE)[1]
-        assert float(hours) == pytest.approx(sum(minutes[each] for each in numbers) / 60, abs=0.5)
+        assert float(hours) == pytest.approx(
+            sum(minutes[number] for number in numbers) / 60, abs=0.5
+        )
         assert re.search(rf"\b{hours}\b", read(root() / "docs" / "book" / "index.md"))
     for page in ("README.md", "docs/teaching.md", "docs/book/index.md"):
         hours = re.search(r"about (\d+) hours", read(root() / page))[1]

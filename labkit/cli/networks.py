@@ -145,7 +145,7 @@ def search(
     from labkit.text import course_index
 
     for hit in course_index().search(" ".join(question), count):
-        echo(f"{hit.cosine:.2f}  {hit.paragraph.place}\n      {hit.paragraph.text}")
+        echo(f"{hit.cosine:.2f}  {hit.paragraph.location}\n      {hit.paragraph.text}")
 
 
 # what published training scripts call these options

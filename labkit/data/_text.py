@@ -35,7 +35,7 @@ class Paragraph(NamedTuple):
     section: str = ""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Return where it stands: "07_large_batch_tricks: 1. The gap"."""
         return f"{self.lesson}: {self.section}" if self.section else self.lesson
 

@@ -84,7 +84,7 @@ def guides() -> list[Paragraph]:
     """Return the paragraphs, items of lists and rows of tables of the pages on commands,
     installing and a network of one's own; none where the course has no such page.
     """
-    found = []
+    guide_paragraphs = []
     for name in GUIDES:
         section = ""
         blocks = BEGINS.split(FENCED.sub("", _page(name)))
@@ -97,8 +97,8 @@ def guides() -> list[Paragraph]:
                 line = ": ".join(cell.strip() for cell in line.strip("|").split(" | "))
             is_head = RULE.fullmatch(block) or RULE.fullmatch(next_block)
             if line and not (heading or is_head):
-                found.append(Paragraph(f"docs/{name}", line, section))
-    return found
+                guide_paragraphs.append(Paragraph(f"docs/{name}", line, section))
+    return guide_paragraphs
 
 
 def _page(name):

@@ -117,7 +117,7 @@ def shows(hit, name, section):
     leads to it.
     """
     path = file_of(name)
-    page, _, heading = hit.paragraph.place.rpartition(", see ")[2].partition(": ")
+    page, _, heading = hit.paragraph.location.rpartition(", see ")[2].partition(": ")
     if page != (name if path.suffix == ".md" else path.stem):
         return False
     if not section or re.sub(r"^\d+\. +", "", heading) == section:
@@ -141,10 +141,10 @@ def test_the_words_of_a_reader_find_their_section_among_the_first_three():
 
 
 def test_a_paragraph_of_a_lesson_names_the_heading_above_it():
-    found = paragraphs()
-    assert all(paragraph.section for paragraph in found)
-    in_seventeen = {each.place for each in found if each.lesson == "17_tensorrt_deployment"}
-    assert "17_tensorrt_deployment: 6. TensorRT's features, one by one" in in_seventeen
+    course = paragraphs()
+    assert all(paragraph.section for paragraph in course)
+    locations = {paragraph.location for paragraph in course}
+    assert "17_tensorrt_deployment: 6. TensorRT's features, one by one" in locations
 
 
 PAGE = """# Kites
@@ -174,7 +174,7 @@ def test_a_guide_is_read_by_paragraphs_items_and_rows_without_code_and_heads_of_
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "installing.md").write_text(PAGE, encoding="utf-8")
     monkeypatch.setattr(course_pages, "root", lambda: tmp_path)
-    assert [(each.place, each.text) for each in guides()] == [
+    assert [(paragraph.location, paragraph.text) for paragraph in guides()] == [
         ("docs/installing.md: Kites", "Two lines of one paragraph."),
         ("docs/installing.md: Prices", "red: 3, or less"),
         ("docs/installing.md: Prices", "- **Tails**: longer than wings."),
@@ -199,7 +199,7 @@ def test_the_command_takes_an_option_as_a_word_and_names_the_section(monkeypatch
 
     monkeypatch.setattr(Index, "search", answered)
     monkeypatch.setattr(text, "course_index", lambda: Index([], None, None))
-    done = CliRunner().invoke(cli.app, ["search", *words])
-    assert done.exit_code == 0
-    assert "0.50  07_hills: 1. Up\n      Up and down." in done.output
+    result = CliRunner().invoke(cli.app, ["search", *words])
+    assert result.exit_code == 0
+    assert "0.50  07_hills: 1. Up\n      Up and down." in result.output
     assert asked == [(question, 2 if "--count" in words else 5)]
