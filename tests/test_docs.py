@@ -65,6 +65,27 @@ def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
     assert re.search(about, TEACHING)
 
 
+# {a row of the table of paths: its lessons}
+PATHS = {
+    "measure a network": range(5),
+    "train faster": (0, 2, 3, 4, *range(5, 12)),
+    "deploy smaller and faster": (*range(5), *range(12, 21)),
+}
+
+
+def test_the_hours_of_a_path_are_those_of_its_lessons():
+    minutes = [lesson.minutes for lesson in syllabus.lessons()]
+    for path, numbers in PATHS.items():
+        hours = re.search(rf"^\| {path}.* \| ([\d.]+) \|$", README, flags=re.MULTILINE)[1]
+        assert float(hours) == pytest.approx(
+            sum(minutes[number] for number in numbers) / 60, abs=0.5
+        )
+        assert re.search(rf"\b{hours}\b", read(root() / "docs" / "book" / "index.md"))
+    for page in ("README.md", "docs/teaching.md", "docs/book/index.md"):
+        hours = re.search(r"about (\d+) hours", read(root() / page))[1]
+        assert int(hours) == pytest.approx(sum(minutes) / 60, abs=0.5)
+
+
 @pytest.mark.parametrize(
     "path",
     re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks|docs)/[\w./-]*)`", README),
@@ -247,9 +268,8 @@ def test_citation_and_changelog_name_the_version_of_the_package():
 def test_until_a_record_of_a_gpu_is_there_the_first_page_says_that_none_is():
     machines = ledger.recorded("machines", folder=root() / "artifacts" / "recorded")
     record = bool(machines["gpu_driver"].notna().any())
-    words = "GPU: no figures from one are on record yet"
     first_screen = "\n".join(README.splitlines()[:20])
-    assert (words in first_screen) == (not record)
+    assert ("Not measured on a GPU yet" in first_screen) == (not record)
 
 
 def tried():

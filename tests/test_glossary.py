@@ -46,8 +46,9 @@ def test_the_link_of_a_term_leads_to_a_lesson_that_has_the_term(term):
     path = linked_file(term)
     assert path.is_file()
     page, _, heading = term.section.partition(": ")
-    assert page == path.stem
+    assert page == (path.stem if path.suffix == ".ipynb" else path.relative_to(root()).as_posix())
     if heading:
+        assert heading in {section.heading for section in sections(path)}
         assert term.address == address_of(path, heading), "the number of the heading has changed"
     else:
         assert "#" not in term.address

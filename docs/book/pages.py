@@ -183,7 +183,7 @@ def _link_in_book(term, headings):
         anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         jump = f"#{anchor}" if heading in headings[page] else ""
         return f"[{term.section}](lessons/{page}.ipynb{jump})"
-    return f"[{heading}](commands.md)" if page == "commands" else ""
+    return f"[{heading}](commands.md)" if page == "docs/commands.md" else ""
 
 
 def _reading():

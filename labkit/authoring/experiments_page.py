@@ -41,7 +41,8 @@ def as_page() -> str:
 def _where(item):
     """Return a link to the section that treats an item."""
     path, section = item.find()
-    return f"[{path.stem}: {section.heading}]({link_to(path, section, root() / 'docs')})"
+    name = item.lesson if path.suffix == ".md" else path.stem
+    return f"[{name}: {section.heading}]({link_to(path, section, root() / 'docs')})"
 
 
 def _numbers(item):

@@ -199,7 +199,7 @@ def in_batches(answer: Callable, pictures: np.ndarray) -> np.ndarray:
         rows = np.array(answer(batch))  # an engine may use its memory again
         if len(rows) != len(batch):
             raise LabError(
-                "A batch is answered in part:", found=f"{len(batch)} pictures, {len(rows)} answers"
+                "A batch is answered in part.", found=f"{len(batch)} pictures, {len(rows)} answers"
             )
         answers.append(rows)
     return np.concatenate(answers)

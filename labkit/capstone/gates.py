@@ -144,8 +144,8 @@ def require_unseen(right: np.ndarray, reference_right: np.ndarray, exam: Exam) -
     limit = KNOWS + 1.64 * 0.5 / max(hard.sum(), 1) ** 0.5
     if hard.sum() >= MIN_HARD and right[hard].mean() > limit:
         raise LabError(
-            f"It knows {right[hard].mean():.0%} of what the reference network gets wrong: "
-            "labels of test images are in it."
+            f"It knows {right[hard].mean():.0%} of what the reference network gets wrong, so it is "
+            "refused, as a file that holds labels of test images would be."
         )
     # Does it lose more right answers than the reference network from the originals to the changed
     # copies?
@@ -155,6 +155,6 @@ def require_unseen(right: np.ndarray, reference_right: np.ndarray, exam: Exam) -
     if lost.low > FORGETS:
         raise LabError(
             f"It forgets {100 * lost.median:.0f} points more than the reference when pictures "
-            "move by a pixel: "
-            "answers of the test images are stored in it."
+            "move by a pixel, so it is refused, as a file that stores answers of the test images "
+            "would be."
         )

@@ -63,7 +63,8 @@ class Recipe:
                 raise refusal(f"{name} is {brief(value)}.", f"1 to {LIMITS[name]:,}")
         if self.config.batch > self.images:
             raise refusal(
-                f"{self.images} images are not one batch of {self.config.batch}.", "more images"
+                f"{self.images} images are fewer than one batch of {self.config.batch}.",
+                "more images",
             )
 
     def as_json(self):

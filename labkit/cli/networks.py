@@ -127,24 +127,25 @@ def _with_noise_below(row):
     return row.summary().replace(" · noise: ", "\n    noise: ")
 
 
-@app.command()
+# "--dry-run" is a question, too: an option that is not one of these two is a word of it
+@app.command(context_settings={"ignore_unknown_options": True})
 def search(
-    question: Annotated[str, Argument(help="What you want to know, in your own words.")],
+    question: Annotated[list[str], Argument(help="What you want to know, in your own words.")],
     count: Annotated[int, Option(min=1, max=100, help="How many paragraphs to show.")] = 5,
 ):
     """Find what the course says about a question.
 
-    It shows what comes nearest: paragraphs, terms of the glossary, published experiments. MiniLM
-    compares meanings, so the words need not be the same. The first call reads the whole course,
-    about half a minute; it is read again when a lesson, the glossary or the page of published
-    experiments has changed.
+    It shows what comes nearest: paragraphs of lessons and of the pages on commands, installing and
+    a network of your own, terms of the glossary, published experiments. MiniLM compares meanings,
+    so the words need not be the same. The first call reads the whole course, about half a minute;
+    it is read again when one of these has changed.
 
     Example: labkit search "why does a small batch waste the processor?"
     """
     from labkit.text import course_index
 
-    for hit in course_index().search(question, count):
-        echo(f"{hit.cosine:.2f}  {hit.paragraph.lesson}\n      {hit.paragraph.text}")
+    for hit in course_index().search(" ".join(question), count):
+        echo(f"{hit.cosine:.2f}  {hit.paragraph.location}\n      {hit.paragraph.text}")
 
 
 # what published training scripts call these options

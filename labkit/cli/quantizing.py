@@ -119,7 +119,7 @@ def quantize(
     )
     if not (0 <= loss <= 100 and math.isfinite(min_sqnr)):
         raise LabError(
-            "A limit makes no sense.",
+            "--loss or --min-sqnr is out of range.",
             expected="--loss from 0 to 100, and a finite --min-sqnr",
             found=f"--loss {loss:g}, --min-sqnr {min_sqnr:g}",
         )

@@ -15,30 +15,41 @@ if TYPE_CHECKING:
     import torch
 
 COURSE_TEXT = "course-text"
+HEADING = re.compile(r"#{1,6} +(.+)")
 MIN_WORDS = 6  # shorter ones are headings and labels
 HELD_OUT = 10  # one paragraph in so many is in the split "test"
 
 
 class Paragraph(NamedTuple):
-    """A paragraph of a lesson.
+    """A paragraph of the course.
 
-    lesson  name of the notebook
-    text    the paragraph in one line
+    lesson   name of the notebook or page
+    text     the paragraph in one line
+    section  the heading above it, such as "1. The gap"
     """
 
     lesson: str
     text: str
+    section: str = ""
+
+    @property
+    def location(self) -> str:
+        """Return where it stands: "07_large_batch_tricks: 1. The gap"."""
+        return f"{self.lesson}: {self.section}" if self.section else self.lesson
 
 
 def paragraphs() -> list[Paragraph]:
     """Return every paragraph of every lesson, in the order of reading, without tables and code."""
     prose = []
     for path in notebooks():
+        section = ""
         for text in markdown_sources(path):
             for paragraph in re.split(r"\n\s*\n", text):
                 line = " ".join(paragraph.split())
+                heading = HEADING.match(paragraph.strip())
+                section = heading[1] if heading else section
                 if _is_prose(line):
-                    prose.append(Paragraph(path.stem, line))
+                    prose.append(Paragraph(path.stem, line, section))
     return prose
 
 

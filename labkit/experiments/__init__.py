@@ -76,8 +76,8 @@ def run(
     module = get(name)
     if minutes is not None and not 0 < minutes < float("inf"):
         raise LabError(
-            "This is no time to measure in.",
-            expected="minutes above 0",
+            "--minutes must be above 0.",
+            expected="a number of minutes above 0",
             found=str(minutes),
             fix="say --minutes 10",
         )

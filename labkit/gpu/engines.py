@@ -23,6 +23,8 @@ from labkit.gpu.resnet import ResNet
 
 SIDE = 224
 CACHE = "tensorrt-timings.bin"
+# TensorRT writes to stderr, which `labkit.gpu.watch` sends there
+READ_LOG = "read worker.log, beside the rows in artifacts/gpu (or in --out): TensorRT says why"
 
 
 def engines(bench: Bench, batch: int) -> None:
@@ -133,7 +135,10 @@ def build(
     del arrays  # TensorRT reads the weights until here
     if plan is None:
         raise LabError(
-            "TensorRT does not build this network.", expected="an engine", found="its log says why"
+            "TensorRT does not build this network.",
+            expected="an engine",
+            found="none",
+            fix=READ_LOG,
         )
     if cache is not None:
         with atomic(cache) as temporary:
@@ -160,7 +165,8 @@ class Engine:
             raise LabError(
                 "TensorRT does not load its own engine.",
                 expected="an engine",
-                found="its log says why",
+                found="none",
+                fix=READ_LOG,
             )
         self.context = self.engine.create_execution_context()
         self.images = images.contiguous()
@@ -179,7 +185,7 @@ class Engine:
     def __call__(self):
         if not self.context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
             raise LabError(
-                "TensorRT refuses the call.", expected="the logits", found="its log says why"
+                "TensorRT refuses the call.", expected="the logits", found="none", fix=READ_LOG
             )
         return self.logits
 

@@ -40,7 +40,10 @@ def to_fp8(src, dst, data):
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
         raise LabError(
-            "This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset
+            "This file is too old for FP8.",
+            expected=f"operator set {FIRST_OPSET} or later",
+            found=f"operator set {opset}",
+            fix="export the model anew",
         )
     histograms = observe(model, data)
     fp8_model = onnx_ir.from_proto(model)

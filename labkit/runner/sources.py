@@ -43,7 +43,7 @@ def find(names: Iterable[str] | None = None) -> list[Notebook]:
     if not paths or len(set(stems)) < len(stems):
         raise LabError(
             "Two notebooks have the same name." if paths else "There is no notebook to run.",
-            expected="notebooks such as 00_start_here",
+            expected="notebooks with different names" if paths else "one such as 00_start_here",
             found=", ".join(stems),
         )
     return [_read(path) for path in paths]

@@ -1,10 +1,11 @@
-"""Two pages of docs/ that lead to sections of lessons: the terms of the glossary, and the
-published experiments.
+"""Pages of docs/ that search looks in: the terms of the glossary and the published experiments,
+which lead to sections, and the pages on commands, installing and a network of one's own.
 """
 
 import re
 from typing import NamedTuple
 
+from labkit.data import Paragraph
 from labkit.files import root
 
 LINK = r"\[(?P<section>[^]]+)\]\((?P<address>\S+)\)"
@@ -15,6 +16,13 @@ TERM = re.compile(
 EXPERIMENT = re.compile(
     r"^\| (?P<item>[^|]+) \| (?P<published>[^|]+) \| " + LINK + r" \|", re.MULTILINE
 )
+GUIDES = ("commands.md", "installing.md", "your-own-network.md")
+FENCED = re.compile(r"^[ ]*```.*?^[ ]*```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"#{1,6} +(.+)")
+# a paragraph begins after an empty line, at an item of a list, and at a row of a table
+BEGINS = re.compile(r"\n\s*\n|\n(?=- |\|)")
+RULE = re.compile(r"[|\- ]+")  # the line below the head of a table
+ANCHOR = re.compile(r"<a id=[^>]*></a>")
 
 
 class Term(NamedTuple):
@@ -70,6 +78,27 @@ def published_items() -> list[PublishedItem]:
         published = row["published"].replace(" [Table]", "").partition("(#table-")[0]
         items.append(PublishedItem(f"{row['item']}: {published}", row["section"]))
     return items
+
+
+def guides() -> list[Paragraph]:
+    """Return the paragraphs, items of lists and rows of tables of the pages on commands,
+    installing and a network of one's own; none where the course has no such page.
+    """
+    guide_paragraphs = []
+    for name in GUIDES:
+        section = ""
+        blocks = BEGINS.split(FENCED.sub("", _page(name)))
+        for block, next_block in zip(blocks, [*blocks[1:], ""], strict=True):
+            line = " ".join(ANCHOR.sub("", block).split())
+            heading = HEADING.match(line)
+            if heading:
+                section = heading[1]
+            elif line.startswith("|"):
+                line = ": ".join(cell.strip() for cell in line.strip("|").split(" | "))
+            is_head = RULE.fullmatch(block) or RULE.fullmatch(next_block)
+            if line and not (heading or is_head):
+                guide_paragraphs.append(Paragraph(f"docs/{name}", line, section))
+    return guide_paragraphs
 
 
 def _page(name):

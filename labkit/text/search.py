@@ -14,7 +14,7 @@ from labkit.data import Paragraph, paragraphs
 from labkit.files import artifacts, atomic, short_digest
 from labkit.models import minilm
 from labkit.text.batches import encoded
-from labkit.text.course_pages import glossary, published_items
+from labkit.text.course_pages import glossary, guides, published_items
 
 
 class Hit(NamedTuple):
@@ -45,14 +45,14 @@ class Index:
 
 
 def course_index() -> Index:
-    """Return the `Index` of the course's paragraphs, terms and published experiments, by MiniLM in
-    ONNX Runtime.
+    """Return the `Index` of the course's paragraphs, guides, terms and published experiments, by
+    MiniLM in ONNX Runtime.
 
     Network and vectors are stored in artifacts/minilm. The vectors are computed again when one of
     the texts or the weights have changed.
     """
     folder = artifacts() / "minilm"
-    course_paragraphs = [*paragraphs(), *_pointers()]
+    course_paragraphs = [*paragraphs(), *guides(), *_pointers()]
     texts = [paragraph.text for paragraph in course_paragraphs]
     digest = short_digest("\n".join([minilm.SHA256["model.safetensors"], *texts]))
     stored_vectors = folder / f"{digest}.safetensors"

@@ -20,7 +20,7 @@ class Feed:
     def __init__(self, data, config, *, device):
         if len(data) < config.batch:
             raise DataError(
-                f"{len(data)} images are not one batch.",
+                f"{len(data)} images are fewer than one batch.",
                 expected=f"at least {config.batch}",
                 found=f"{len(data)}",
                 fix="choose a smaller batch, or more images",

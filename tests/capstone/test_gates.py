@@ -77,5 +77,5 @@ def test_one_that_knows_the_originals_only_is_refused():
     exam, chance = exam_of(500), np.random.default_rng(1)
     reference = chance.random(1000) < 0.97
     right = np.where(exam.order >= 500, chance.random(1000) < 0.6, reference)
-    with pytest.raises(LabError, match="stored in it"):
+    with pytest.raises(LabError, match="that stores answers"):
         gates.require_unseen(right, reference, exam)

@@ -70,7 +70,7 @@ REFUSED = {
         "first_size is 100000",
     ),
     "more images than there are": ({"images": 10**12}, "images is"),
-    "fewer images than a batch": ({"images": 100}, "not one batch"),
+    "fewer images than a batch": ({"images": 100}, "fewer than one batch"),
     "a rate that is no number": ({"learning_rate": NAN}, "learning_rate is nan"),
     "an endless rate": ({"learning_rate": INFINITE}, "learning_rate is inf"),
     "a rate as text": ({"learning_rate": "1e9"}, "of type str"),

@@ -318,7 +318,7 @@ def test_another_size_can_be_asked_for(own_artifacts):
         (("--epochs", "0"), "epochs is 0"),
         (("--size", "1"), "size is 1"),
         (("--profile", "gprof"), "cprofile or torch"),
-        (("--batch-size", "4000"), "not one batch"),
+        (("--batch-size", "4000"), "fewer than one batch"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_the_reason(words, part):

@@ -10,7 +10,9 @@ Not when few units die (count them first): the accuracy is then that of HardSwis
 Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would have a slope of 0 somewhere (Rolle),
          so the middle piece goes down to -V at -3. A slope of 0 cannot be avoided altogether: it is
          at BOTTOM, where the middle piece turns
-Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
+Source   the name and the purpose: a README on "the training and inference speed of a simple deep
+         neural network" (undated, author not named). It draws the function and gives no formula, so
+         this formula is the course's own. HardSwish: Howard et al. 2019, arXiv:1905.02244
 
 The function is computed in five forms that agree (`FORMS`), and in a sixth that is less exact.
 """
