@@ -521,9 +521,8 @@ def _published_share(known, name, compiled, batch):
 
 def _published_accuracy(known, name, compiled):
     """Return the published accuracy in percent as a text; a dash where there is none."""
-    if (name, compiled, 64) not in known.index:
-        return "–"
-    return f"{100 * known['accuracy'][name, compiled, 64]:.2f}"
+    accuracy = known["accuracy"].get((name, compiled, 64))
+    return "–" if pd.isna(accuracy) else f"{100 * accuracy:.2f}"
 
 
 def _short(interval):

@@ -24,12 +24,9 @@ def test_a_compiled_network_has_the_accuracy_that_its_source_gives():
     frame = published.table("activations").set_index(["activation", "compiled", "batch"])[
         "accuracy"
     ]
-    assert frame.xs((True, 64), level=("compiled", "batch")).to_dict() == {
-        "GELU": 0.4616,
-        "HardSwish": 0.4384,
-        "ReLU": 0.4651,
-        "FastSwish": 0.4414,
-    }
+    compiled = frame.xs((True, 64), level=("compiled", "batch"))
+    assert compiled.dropna().to_dict() == {"GELU": 0.4616, "HardSwish": 0.4384, "ReLU": 0.4651}
+    assert frame["FastSwish", False, 64] == 0.4414, "its source does not say that it was compiled"
     assert frame["GELU", False, 1] == 0.4653
 
 
