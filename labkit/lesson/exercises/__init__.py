@@ -123,9 +123,14 @@ def expect(condition: Any, message: str) -> None:
 
 
 @contextlib.contextmanager
-def in_pieces(description: str, *tensors: Any) -> Iterator[None]:
-    """Turn the RuntimeError of an answer to tensors that are not in one piece into a `Wrong`
-    with the description.
+def non_contiguous_input(description: str, *tensors: Any) -> Iterator[None]:
+    """Raise `Wrong` in place of a RuntimeError of an answer that needs contiguous tensors.
+
+    A context manager. Where all tensors are contiguous, the RuntimeError has another cause and
+    passes.
+
+    description  the input in words: the message begins with it
+    tensors      the input
     """
     try:
         yield
