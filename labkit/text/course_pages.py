@@ -1,6 +1,4 @@
-"""Two pages of docs/ that lead to sections of lessons: the terms of the glossary, and the
-published experiments.
-"""
+"""Read two pages of docs/ that lead to sections of lessons: the glossary and the experiments."""
 
 import re
 from typing import NamedTuple
@@ -18,13 +16,13 @@ EXPERIMENT = re.compile(
 
 
 class Term(NamedTuple):
-    """A term of the field.
+    """A term of the glossary.
 
     name       as the lessons write it
-    spellings  what else it is called
+    spellings  other names of the same thing
     meaning    one sentence
-    section    lesson and heading that explain it, such as "05_where_training_time_goes: 9. Workers
-               that load"
+    section    lesson and heading that explain the term, such as "05_where_training_time_goes: 9.
+               Workers that load"
     address    of that section, as seen from docs/
     """
 
@@ -42,16 +40,14 @@ class Term(NamedTuple):
 
 
 class PublishedItem(NamedTuple):
-    """A row of docs/published-experiments.md that a section serves: what was published, and the
-    section.
-    """
+    """A row of docs/published-experiments.md: what was published, and its section."""
 
     text: str
     section: str
 
 
 def glossary() -> list[Term]:
-    """Return the terms in alphabetical order; none where the course has no such page."""
+    """Return the terms of docs/glossary.md in alphabetical order; [] without the page."""
     terms = []
     for entry in TERM.finditer(_page("glossary.md")):
         spellings = entry["spellings"].split(", ") if entry["spellings"] else []
@@ -62,9 +58,7 @@ def glossary() -> list[Term]:
 
 
 def published_items() -> list[PublishedItem]:
-    """Return the rows of the page of published experiments that have a section; none where there
-    is no such page.
-    """
+    """Return the rows of docs/published-experiments.md that name a section; [] without the page."""
     items = []
     for row in EXPERIMENT.finditer(_page("published-experiments.md")):
         published = row["published"].replace(" [Table]", "").partition("(#table-")[0]
@@ -73,5 +67,6 @@ def published_items() -> list[PublishedItem]:
 
 
 def _page(name):
+    """Return the text of a page of docs/, or ""."""
     path = root() / "docs" / name
     return path.read_text(encoding="utf-8") if path.is_file() else ""
