@@ -59,8 +59,10 @@ class Progress:
         return None
 
     def summary(self):
-        """Return one sentence, such as "2 of 16 lessons run to their end, 5 of 41 exercises
-        solved by you.".
+        """Return the progress in one sentence.
+
+        Such as "2 of 16 lessons run to their end, 5 of 41 exercises solved by you, 7 of 12
+        predictions near."
         """
         done = sum(step.state == "done" for step in self.steps)
         solved = sum(step.solved for step in self.steps)

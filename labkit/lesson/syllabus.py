@@ -27,8 +27,9 @@ class LessonPage(NamedTuple):
 
     @property
     def slug(self):
-        """Return the name without its number, such as "what-limits-speed": recorded rows and
-        claims are found by it.
+        """Return the name without its number, such as "what-limits-speed".
+
+        Recorded rows and claims are found by the slug.
         """
         return slug(self.name)
 
