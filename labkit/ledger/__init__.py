@@ -1,8 +1,8 @@
-"""The ledger: `add`, `find`, `load` and `export` the measured rows of this machine; `recorded` has
-those of others.
+"""Store the measured rows of this machine (`add`, `find`, `load`, `export`) and read recorded ones.
 
-One SQLite file under artifacts/. A row is durable when `add` returns: WAL with synchronous=FULL
-survives a kill of the writer. Several notebooks may write at once; each waits its turn.
+The ledger is one SQLite file under artifacts/. A row is durable when `add` returns: WAL with
+synchronous=FULL survives a kill of the writer. Several notebooks may write at once; each waits its
+turn. `recorded` reads the rows that were measured on other, named hardware.
 """
 
 from labkit.ledger._store import add, export, find, load, now, tables  # noqa: F401
@@ -17,4 +17,5 @@ _OFFERED = {
 
 
 def __getattr__(name):
+    """Import a name of `_OFFERED` when it is first asked for."""
     return offered(__name__, _OFFERED, name)

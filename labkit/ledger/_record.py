@@ -1,6 +1,4 @@
-"""Writes runs as recorded results of named hardware: one small JSON file for each experiment,
-without samples.
-"""
+"""Write runs as recorded results of named hardware: a small JSON file for each experiment."""
 
 import json
 import re
@@ -25,19 +23,18 @@ def record(
     folder: str | Path | None = None,
     experiment: str | None = None,
 ) -> dict[Path, str | None]:
-    """Write the newest completed runs as recorded results. Returns {path: None, or why it was left
-    as it is}.
+    """Write the newest completed run of each lesson and experiment as recorded results.
 
     hardware    how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it
                 names itself
     profile     the profile whose runs are taken
-    folder      where to; None: artifacts/recorded, or where LABKIT_ARTIFACTS says. A file is
-                HARDWARE/EXPERIMENT.json
-    experiment  of this experiment or lesson alone, by its slug; None: of each lesson and experiment
-                that was run
+    folder      where to write HARDWARE/EXPERIMENT.json; None: artifacts/recorded, in
+                LABKIT_ARTIFACTS where that is set
+    experiment  only this experiment or lesson, by its slug; None: all that were run
+    returns     {path: None if it was written, else the reason why it was not}
 
-    Nothing is lost: a run of a commit with changes is not taken, and a file stays as it is where
-    the new one would hold less. Raises LabError when nothing could be written.
+    No results are lost: a run of a commit with changes is not taken, and a file stays as it is
+    where the new one would hold less. Raises LabError when nothing could be written.
     """
     # The newest runs of this kind of machine.
     machine = device.describe()
@@ -70,8 +67,9 @@ def record(
 
 
 def _newest_runs(machine, profile):
-    """Return the newest completed runs of a profile on machines of this kind, ours alone: {slug:
-    run}.
+    """Return {slug: newest completed `Run` of this profile} on machines of this kind.
+
+    Runs that others reported do not count.
     """
     ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
     runs = completed(profile=profile, edition=EDITION, reported_by=None)
@@ -79,8 +77,9 @@ def _newest_runs(machine, profile):
 
 
 def completed(**criteria):
-    """Return the runs that have these values in their fields and went to their end, oldest
-    first.
+    """Return the runs that went to their end and match the criteria, the oldest first.
+
+    criteria  field=value, as for `find`
     """
     completed_keys = {row.run_key for row in find(Completion)}
     runs = [run for run in find(Run, **criteria) if run.run_key in completed_keys]
@@ -88,7 +87,10 @@ def completed(**criteria):
 
 
 def _new_page(run, hardware, experiment):
-    """Return what the file of a lesson or an experiment holds."""
+    """Return the page of recorded results that a run makes.
+
+    experiment  the slug of the lesson or experiment
+    """
     (machine,) = find(Machine, machine_key=run.machine_key)
     rows = {name: _rows(row_class(name), {run.run_key, run.machine_key}) for name in TABLES}
     return page_of(
@@ -102,9 +104,9 @@ def _new_page(run, hardware, experiment):
 
 
 def page_of(machine, rows, *, hardware, profile, commit, experiment):
-    """Return what a file of recorded results holds.
+    """Return a page of recorded results as a dict.
 
-    rows  {table: its rows}
+    rows  {table name: rows}
     """
     tables = {}
     for name, of_table in rows.items():
@@ -123,22 +125,21 @@ def page_of(machine, rows, *, hardware, profile, commit, experiment):
 
 
 def _network(rows):
-    """Return the network that all measured rows are about, or None where they are about several
-    or do not say.
-    """
+    """Return the network of all measured rows; None where they name several networks or none."""
     measured = [row for of_table in rows.values() for row in of_table if isinstance(row, Measured)]
     networks = {row.network for row in measured}
     return networks.pop() if len(networks) == 1 else None
 
 
 def write_page(path, page):
-    """Write what `page_of` gives as a file of recorded results."""
+    """Write a page, as `page_of` returns it, as a file of recorded results."""
     write_text(path, json.dumps(page, indent=0) + "\n")
 
 
 def _path(folder, experiment):
-    """Return the file of an experiment in a folder; one that an earlier edition named by its
-    lesson keeps its name.
+    """Return the path of an experiment's file in a folder.
+
+    A file that an earlier edition named by its lesson keeps that name.
     """
     for path in sorted(folder.glob("[0-9][0-9]_*.json")):
         if [page["experiment"] for page in stored_pages(path)] == [experiment]:
@@ -147,8 +148,9 @@ def _path(folder, experiment):
 
 
 def _reason_against_writing(path, page):
-    """Return why a file is not written: the commit has changes, or the file that is there holds
-    more; else None.
+    """Return why a page may not be written to a path, or None.
+
+    The reason is a commit with changes, or an existing file that holds more than the page.
     """
     if not page["commit"] or page["commit"].endswith("-dirty"):
         return f"its run is of the commit {page['commit']}: the course had changes of its own"
@@ -168,7 +170,7 @@ def _reason_against_writing(path, page):
 def _folder_name(hardware, machine):
     """Return the name of a machine's folder, such as amd-epyc-2-cores-avx512_bf16.
 
-    Two machines of one kind are kept apart by the names that people give.
+    Two machines of the same kind share a folder, unless `hardware` names them differently.
     """
     plain = re.sub(r"\(.*?\)|@.*?(?=,|$)|\b(CPU|Processor)\b", " ", hardware)
     return (
@@ -178,20 +180,20 @@ def _folder_name(hardware, machine):
 
 
 def _strongest(machine):
-    """Return the last of the machine's instruction sets: the one that says most."""
+    """Return the name of the machine's last instruction set, the most advanced one, or ""."""
     return (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
 
 
 def _rows(kind, keys):
-    """Return the rows of these runs, or of this machine."""
+    """Return the rows of class `kind` of the runs and machines with these keys."""
     return [row for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
 
 
 def _stored(row):
-    """Return a row as a dict without samples and without what is unknown.
+    """Return a row as a dict for a page, without samples and without unknown values.
 
-    What the row of the run says (machine, commit) is not said again in each of its measurements.
-    The picture of an answer stays with the run that drew it.
+    `machine_key` and `commit` stand in the row of the run only, not again in each measurement.
+    The picture of an answer is left out: it stays with the run that drew it.
     """
     repeated = (
         ()

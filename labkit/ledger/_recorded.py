@@ -1,8 +1,8 @@
-"""Results of other, named hardware: files under recorded/HARDWARE/ with one page each, or a list of
-pages.
+"""Read results that were measured on other, named hardware.
 
-A page holds what one experiment, or one lesson, measured on one machine. It says which experiment
-that is; a file of the third edition does not, and is named by its lesson.
+They lie in files recorded/HARDWARE/NAME.json, of one page each or a list of pages. A page holds
+what one experiment, or one lesson, measured on one machine, and names that experiment. A page of
+the third edition does not name it: there the file's name is that of the lesson.
 """
 
 import functools
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 # {column of `recorded`: what a page calls it}
-WHOSE = {
+ORIGIN_COLUMNS = {
     "hardware": "hardware",
     "instructions": "instructions",
     "profile": "profile",
@@ -41,32 +41,32 @@ def recorded(
 
     experiment  only the rows of this experiment, such as "convnext-training", or of the lesson of
                 this slug, such as "compile-and-amp"; None: all
-    folder      where to look; None: artifacts/recorded of the course, and where LABKIT_ARTIFACTS
-                says
+    folder      where to look; None: artifacts/recorded of the course, and of LABKIT_ARTIFACTS
 
-    Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its
-    instruction sets), `profile`, `recorded_on`, `recorded_commit` and `recorded_edition` say whose
-    they are, `experiment` and `network` what was measured.
+    The reader's own rows are never among them. The columns `hardware`, `instructions` (the last of
+    its instruction sets), `profile`, `recorded_on`, `recorded_commit` and `recorded_edition` say
+    where, when and how a row was measured; `experiment` and `network` say what was measured.
     """
     kind = row_class(table)
     rows = []
-    origins = []  # of each row: its page, with what the row says of itself
+    origins = []  # of each row: its page, with the row's own experiment and network
     for page in _pages(folder):
         for row in page["tables"][table]:
-            origin = page | _subject(row)
+            origin = page | _experiment_and_network(row)
             if experiment in (None, page["experiment"], origin["experiment"]):
                 rows.append(row)
                 origins.append(origin)
     frame = as_frame(kind, rows)
-    for column, key in WHOSE.items():
+    for column, key in ORIGIN_COLUMNS.items():
         frame[column] = [origin.get(key) for origin in origins]
     return frame
 
 
 def recorded_rows(table):
-    """Return the recorded rows of a table, for the machines that have some.
+    """Return the recorded rows of a table, grouped by where and when they were measured.
 
-    They are {"hardware, instructions, recorded date (edition, profile)": rows}.
+    returns  {"hardware, instructions, recorded date (edition, profile)": list of rows}; a group
+             without rows is left out
     """
     rows_by_origin = {}
     for page in _pages(None):
@@ -81,7 +81,7 @@ def recorded_rows(table):
 
 
 class OnRecord(NamedTuple):
-    """How many rows of one experiment a machine has on record."""
+    """The number of recorded rows of one experiment on one machine, on one date."""
 
     experiment: str
     hardware: str
@@ -92,14 +92,14 @@ class OnRecord(NamedTuple):
 
 
 def on_record(folder: str | Path | None = None) -> list[OnRecord]:
-    """Return what is on record, by experiment, hardware and date.
+    """Count the recorded rows by experiment, hardware and date, and return a list of `OnRecord`.
 
     folder  as in `recorded`
     """
     counts: Counter = Counter()
     for page in _pages(folder):
         for row in _results(page):
-            origin = page | _subject(row)
+            origin = page | _experiment_and_network(row)
             group = OnRecord(
                 experiment=origin["experiment"],
                 hardware=origin["hardware"],
@@ -113,23 +113,23 @@ def on_record(folder: str | Path | None = None) -> list[OnRecord]:
 
 
 def _results(page):
-    """Yield the rows of a page that say what was found, not where."""
+    """Yield the rows of a page that are results: all but `Machine` and `Run`."""
     for rows in page["tables"].values():
         yield from (row for row in rows if not isinstance(row, (Machine, Run)))
 
 
-def _subject(row):
-    """Return the experiment and the network of a measured row as a dict; of a row of another
-    kind, {}.
-    """
+def _experiment_and_network(row):
+    """Return {"experiment", "network"} of a measured row; {} for a row of another kind."""
     if not isinstance(row, Measured):
         return {}
     return {"experiment": row.experiment, "network": row.network}
 
 
 def pages_of(machine, folder):
-    """Return the tables of each recorded page of machines of one kind: {name of a table: its
-    rows}.
+    """Return the tables, {table name: rows}, of each recorded page of a machine of the same kind.
+
+    machine  a `Machine` row
+    folder   as in `recorded`
     """
     selected = []
     for page in _pages(folder):
@@ -140,9 +140,7 @@ def pages_of(machine, folder):
 
 
 def _pages(folder):
-    """Return the recorded pages as dicts whose "tables" have the rows as objects of their
-    classes.
-    """
+    """Return the recorded pages as dicts; page["tables"] is {table name: list of row objects}."""
     if folder:
         folders = [Path(folder)]
     else:
@@ -158,8 +156,10 @@ def _pages(folder):
 
 @functools.cache
 def _read(path, changed_ns):
-    """Return the pages of one recorded file as it was at that time: it is read again only after
-    it changed.
+    """Return the pages of a recorded file.
+
+    changed_ns  time of its last change: the cache returns the pages until the file changes
+    Raises      LedgerError where the file cannot be read
     """
     try:
         return [_page(stored) for stored in stored_pages(path)]
@@ -174,15 +174,16 @@ def _read(path, changed_ns):
 
 
 def stored_pages(path: Path) -> list[dict[str, Any]]:
-    """Return the pages of a file as they are stored, each with its edition and its experiment."""
+    """Return the pages of a file as stored, with their edition and experiment filled in."""
     stored = json.loads(path.read_bytes())
     pages = stored if isinstance(stored, list) else [stored]
-    return [_named(page, path.stem) for page in pages]
+    return [_with_edition(page, path.stem) for page in pages]
 
 
-def _named(page, file_name):
-    """Return a page with its edition and its experiment: those of a file of the third edition
-    follow from its name.
+def _with_edition(page, file_name):
+    """Return a page with its edition and its experiment filled in.
+
+    A file of the third edition has neither: its experiment follows from the file's name.
     """
     edition = page.get("edition") or THIRD
     return page | {
@@ -192,8 +193,9 @@ def _named(page, file_name):
 
 
 def _page(stored):
-    """Return a stored page with rows in place of dicts; each measured row says its experiment
-    and its network.
+    """Return a stored page with row objects in place of dicts.
+
+    A measured row without an experiment or a network gets that of its page.
     """
     by_table = {}
     for table, kind in tables().items():
@@ -203,7 +205,7 @@ def _page(stored):
 
 
 def _with_experiment(row, page):
-    """Return a row with what its page says of all rows, where it does not say it itself."""
+    """Return a row with experiment and network filled in from its page, where the row has none."""
     if not isinstance(row, Measured):
         return row
     network = row.network or page.get("network")

@@ -1,4 +1,4 @@
-"""The ledger's file: rows in, rows out. SQLite with WAL and synchronous=FULL."""
+"""Write rows to the ledger's SQLite file and read them back, with WAL and synchronous=FULL."""
 
 import json
 import sqlite3
@@ -31,27 +31,30 @@ STORED = {
 
 
 def tables():
-    """Return everything that the ledger can hold: {table name: row class}."""
+    """Return all row classes that the ledger can hold: {table name: row class}."""
     return {kind.TABLE: kind for kind in vars(rows).values() if hasattr(kind, "TABLE")}
 
 
 def columns(kind):
-    """Return the types that each field of a row class may have: {field: types}, such as (float,
-    NoneType).
+    """Return {field: types that its value may have} of a row class, such as (float, NoneType).
 
-    The first says how it is stored.
+    The first of the types says how the field is stored.
     """
     return {field.name: typing.get_args(field.type) or (field.type,) for field in fields(kind)}
 
 
 def now():
-    """Return the time as rows hold it: UTC, ISO 8601, to the microsecond."""
+    """Return the present time as rows store it: UTC, ISO 8601, to the microsecond."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def add(*new_rows, path=None):
-    """Write the rows in one transaction, on disk when this returns; a row replaces an earlier
-    one of the same key.
+    """Write rows in one transaction; they are on the disk when this returns.
+
+    A row replaces an earlier row of the same table whose KEY fields are equal.
+
+    path    of the ledger; None: artifacts/ledger.sqlite
+    Raises  LedgerError for a value that does not fit its field, and where the file cannot be used
     """
     for row in new_rows:
         check_types(row)
@@ -60,22 +63,26 @@ def add(*new_rows, path=None):
         for row in new_rows:
             ensure_table(connection, type(row))
             statements = statements_of(type(row))
-            # UNIQUE does not see that None equals None
+            # SQL's UNIQUE takes two NULLs for different: an earlier row is deleted by hand
             connection.execute(statements.delete, vars(row))
             connection.execute(statements.insert, vars(row))
         connection.execute("COMMIT")
 
 
 def find(kind, *, path=None, **criteria):
-    """Return the rows of one class that have these values in their fields, oldest first, as a
-    list of that class.
+    """Return the rows of one class whose fields have the given values, the oldest first, as a list.
+
+    kind      the row class
+    path      of the ledger; None: artifacts/ledger.sqlite
+    criteria  field=value; without any, all rows are returned
+    Raises    LedgerError where the table is damaged or the file cannot be used
     """
     for name in criteria:
         require_known(name, columns(kind), f"field of {kind.__name__}")
     with connect(path) as connection:
         ensure_table(connection, kind)
         connection.row_factory = sqlite3.Row
-        query = f"{statements_of(kind).select} WHERE {_equal(criteria) or 1} ORDER BY rowid"
+        query = f"{statements_of(kind).select} WHERE {_condition(criteria) or 1} ORDER BY rowid"
         stored = connection.execute(query, criteria).fetchall()
     try:
         return [row_of(kind, dict(values)) for values in stored]
@@ -89,9 +96,7 @@ def find(kind, *, path=None, **criteria):
 
 
 def row_of(kind, stored):
-    """Return the row of {column: stored value}; a column that is not there has the field's
-    default.
-    """
+    """Build a row of class `kind` from {column: stored value}; missing columns take defaults."""
     types = columns(kind)
     fields_present = {
         name: _decode(value, types[name][0]) for name, value in stored.items() if name in types
@@ -100,17 +105,16 @@ def row_of(kind, stored):
 
 
 def load(table, *, path=None):
-    """Return all rows of one table as a pandas DataFrame, one typed column a field; empty when
-    there are none.
+    """Return all rows of one table as a pandas DataFrame, with one typed column for each field.
 
-    Numbers that are unknown are missing (NaN or <NA>), never 0.
+    It is empty when there are no rows. Unknown numbers are missing (NaN or <NA>), never 0.
     """
     kind = row_class(table)
     return as_frame(kind, find(kind, path=path))
 
 
 def as_frame(kind, rows):
-    """Return rows of one class as a DataFrame, one typed column a field."""
+    """Return rows of class `kind` as a pandas DataFrame, with one typed column for each field."""
     import pandas as pd
 
     typed = {name: STORED[types[0]][1] for name, types in columns(kind).items()}
@@ -118,9 +122,11 @@ def as_frame(kind, rows):
 
 
 def export(folder: Path | None = None, *, path: Path | None = None) -> Any:
-    """Write each table as CSV and Parquet; both can be rebuilt from the ledger at any time.
+    """Write each table as CSV and Parquet; the ledger stays the original.
 
-    Returns the written paths.
+    folder   None: artifacts/export
+    path     of the ledger; None: artifacts/ledger.sqlite
+    returns  the written paths
     """
     from labkit.device import packages
 
@@ -137,7 +143,11 @@ def export(folder: Path | None = None, *, path: Path | None = None) -> Any:
 
 @contextmanager
 def connect(path=None):
-    """Yield a connection in WAL mode with full synchronisation, closed at the end."""
+    """Yield an open SQLite connection with full synchronisation; make the ledger if it is missing.
+
+    path    of the ledger; None: artifacts/ledger.sqlite
+    Raises  LedgerError where the file cannot be used, or is of another edition of the course
+    """
     path = Path(path or artifacts() / "ledger.sqlite")
     try:
         if not path.exists():
@@ -159,14 +169,12 @@ def connect(path=None):
 
 
 def edition_of(connection):
-    """Return the edition of the course whose lessons the rows of a ledger name; 0 in those
-    before the third.
-    """
+    """Return the edition of the course that a ledger is of; 0 for editions before the third."""
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _require_edition(path, edition):
-    """Refuse the ledger of another edition: its lessons had other numbers."""
+    """Raise LedgerError for the ledger of another edition, in which lessons had other numbers."""
     if edition != EDITION:
         raise LedgerError(
             f"The ledger {path} is of another edition of the course, whose lessons "
@@ -179,8 +187,9 @@ def _require_edition(path, edition):
 
 
 def _begin(path):
-    """Make an empty ledger of this edition, renamed into its place when it is whole: no writer
-    finds it half made.
+    """Make an empty ledger of this edition under a temporary name, and rename it when it is whole.
+
+    So no other process opens a ledger that is half made.
     """
     with FileLock(path.with_name(".ledger.lock")):
         if path.exists():  # another process made it meanwhile
@@ -209,7 +218,7 @@ class Statements:
 def statements_of(kind):
     """Return the `Statements` of a row class.
 
-    Names stand in brackets: SQLite would take an unknown name in quotation marks for a text.
+    Names stand in brackets, because SQLite takes an unknown name in quotation marks for a text.
     """
     names = list(columns(kind))
     listed = ", ".join(f"[{name}]" for name in names)
@@ -220,34 +229,37 @@ def statements_of(kind):
         create=f"CREATE TABLE IF NOT EXISTS {kind.TABLE} ({typed}, UNIQUE ({unique}))",
         select=f"SELECT {listed} FROM {kind.TABLE}",
         insert=f"INSERT INTO {kind.TABLE} ({listed}) VALUES ({values})",
-        delete=f"DELETE FROM {kind.TABLE} WHERE {_equal(kind.KEY)}",
+        delete=f"DELETE FROM {kind.TABLE} WHERE {_condition(kind.KEY)}",
     )
 
 
 def _typed_columns(kind):
-    """Return the columns of a row class with their types: {field: column}."""
+    """Return {field: its column in SQL, name and type} of a row class."""
     return {name: f"[{name}] {STORED[types[0]][0]}" for name, types in columns(kind).items()}
 
 
 def ensure_table(connection, kind):
-    """Create the table of a row class, or add the columns it gained since."""
+    """Create the table of a row class, or add columns for fields that an older table lacks."""
     connection.execute(statements_of(kind).create)
     present = {row[1] for row in connection.execute(f"PRAGMA table_info({kind.TABLE})")}
     for name, typed in _typed_columns(kind).items():
         if name not in present:
-            # another writer was first; if not, the next query says why
+            # another writer may have added the column; any other error shows in the next query
             with suppress(sqlite3.OperationalError):
                 connection.execute(f"ALTER TABLE {kind.TABLE} ADD COLUMN {typed}")
 
 
 def row_class(table):
-    """Return the row class of a table name."""
+    """Return the row class of a table; LabError for an unknown table name."""
     require_known(table, tables(), "table of the ledger")
     return tables()[table]
 
 
 def check_types(row):
-    """Refuse a value of another type, one that SQLite cannot hold, and NaN: unknown is None."""
+    """Raise LedgerError for a value of the wrong type, one that SQLite cannot hold, or NaN.
+
+    An unknown value is None.
+    """
     for name, types in columns(type(row)).items():
         value = getattr(row, name)
         if not _fits(value, types):
@@ -262,29 +274,27 @@ def check_types(row):
 
 
 def _fits(value, types):
-    """True if a value can be stored as one of the types and come back the same, from an export
-    too.
-    """
+    """Return whether a value can be stored as one of the types, and exported, without change."""
     kind = type(value)
     if kind not in types and not (kind is int and float in types):
         return False
     if kind is tuple:
         return all(_fits(number, (float,)) and abs(number) < float("inf") for number in value)
     if kind is str:
-        # no half of a surrogate pair
+        # a text with half of a surrogate pair cannot be stored as UTF-8
         return value == value.encode("utf-8", "replace").decode("utf-8")
     if kind is int:
         return -(2**63) <= value < 2**63
     return value == value  # NaN does not equal itself
 
 
-def _equal(names):
-    """Return the condition that these columns have the values of that name."""
+def _condition(names):
+    """Return an SQL condition: each of these columns equals the parameter of the same name."""
     return " AND ".join(f"[{name}] IS :{name}" for name in names)
 
 
 def _decode(value, kind):
-    """Return the Python value of a stored one; None stays None."""
+    """Return a stored value as a Python value of type `kind`; None stays None."""
     if value is None or kind not in (tuple, bool):
         return value
     return bool(value) if kind is bool else tuple(json.loads(value))

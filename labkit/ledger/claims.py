@@ -1,6 +1,4 @@
-"""How the claims of the lessons fared over several seeds and machines, and against recorded
-runs; from the ledger.
-"""
+"""Tally the verdicts on claims over seeds and machines, and compare them with recorded runs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -17,20 +15,19 @@ from labkit.ledger.slugs import slug
 
 
 class Tally(NamedTuple):
-    """One claim over several runs.
+    """The verdicts of several runs on one claim.
 
     sentence  as the newest run says it
     verdicts  {(seed, machine, parcel that reported the run or None): "holds", "fails" or
-              "inconclusive"}
-              A machine is (its kind, host or None), so that an update of its software makes it no
-              other one
+              "inconclusive"}. A machine is (its kind, host or None), so that it stays the same
+              machine when its software is updated
     """
 
     sentence: str
     verdicts: dict[tuple, str]
 
     def outcome(self):
-        """Return the outcome in words, such as "holds in 4 of 5, fails in 1"."""
+        """Return the number of runs with each verdict, in words: "holds in 4 of 5, fails in 1"."""
         counts = Counter(self.verdicts.values())
         text = f"holds in {counts['holds']} of {len(self.verdicts)}"
         for verdict, word in (("fails", "fails"), ("inconclusive", "open")):
@@ -39,29 +36,27 @@ class Tally(NamedTuple):
         return text
 
     def extent(self):
-        """Return what the tally is over, such as "seeds 0 to 4 on 2 machines, 3 runs as
-        reported".
-        """
+        """Say which runs were counted: "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
         seeds = sorted({seed for seed, _, _ in self.verdicts})
         machines = {machine for _, machine, _ in self.verdicts}
         reported = sum(parcel is not None for _, _, parcel in self.verdicts)
-        text = f"{_spans(seeds)} on {_counted(len(machines), 'machine')}"
+        text = f"{_seeds_in_words(seeds)} on {_counted(len(machines), 'machine')}"
         if reported:
             text += f", {_counted(reported, 'run')} as reported"
         return text
 
     @property
     def changes(self):
-        """True if, on one machine, another seed says otherwise."""
+        """Return whether, on one machine, two seeds have different verdicts."""
         return any(len(verdicts) > 1 for verdicts in self._by_machine())
 
     @property
     def contradicts(self):
-        """True if, on one machine, it holds with one seed and fails with another."""
+        """Return whether, on one machine, the claim holds with one seed and fails with another."""
         return any({"holds", "fails"} <= verdicts for verdicts in self._by_machine())
 
     def _by_machine(self):
-        """Return the different verdicts of each machine and reporter."""
+        """Return a set of verdicts for each machine and reporter."""
         verdicts = defaultdict(set)
         for (_, machine, parcel), verdict in self.verdicts.items():
             verdicts[machine, parcel].add(verdict)
@@ -69,6 +64,7 @@ class Tally(NamedTuple):
 
 
 def _counted(number, noun):
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
@@ -77,10 +73,12 @@ def by_seed(profile, seeds=None):
 
     seeds  of the runs; None: any
 
-    Of each notebook, seed, machine and reporter only the newest completed run counts, and only the
-    claims that the newest run makes: the newest of ours, where there is one.
+    For each notebook, seed, machine and reporter only the newest completed run counts. A claim
+    counts only if the newest run of its notebook makes it; runs of this ledger come before reported
+    ones.
     """
     # The newest runs first, and ours before those that were reported.
+    seeds = seeds and set(seeds)
     runs = [run for run in reversed(completed(profile=profile)) if not seeds or run.seed in seeds]
     runs.sort(key=lambda run: run.reported_by is not None)
     hosts = {row.run_key: row.host for row in find(Attempt)}
@@ -114,7 +112,7 @@ def by_seed(profile, seeds=None):
     return tallies
 
 
-def _spans(numbers):
+def _seeds_in_words(numbers):
     """Return seeds in words: "seed 3", "seeds 0 to 4", "seeds 0, 2 and 7"."""
     if len(numbers) == 1:
         return f"seed {numbers[0]}"
@@ -124,13 +122,14 @@ def _spans(numbers):
 
 
 def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
-    """Compare what these runs say with the recorded ones of this kind of machine, with the same
-    profile and seed.
+    """Compare the verdicts and answers of runs with recorded runs of the same profile and seed.
+
+    Only recorded runs on this kind of machine are compared.
 
     folder   of recorded results, such as artifacts/recorded
-    returns  (a line for each claim whose verdict is another, and for each answer whose interval
-             lies apart from the recorded one or of which only one run has a number; how many claims
-             and answers were compared)
+    returns  (lines, count). There is a line for each claim whose verdict differs, and for each
+             answer whose interval does not overlap the recorded one, or that has a number in only
+             one of the two runs. `count` is the number of claims and answers that were compared
     """
     before: dict = {}
     for tables in pages_of(device.describe(), folder):
@@ -138,15 +137,21 @@ def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
     runs = [run for run in find(Run) if run.run_key in run_keys]
     now = _by_statement(runs, find(Claim) + find(LessonAnswer))
     shared = sorted(before.keys() & now.keys())
-    lines = [_flip(key, before[key], now[key]) for key in shared if _differ(before[key], now[key])]
+    lines = [
+        _line_of_difference(key, before[key], now[key])
+        for key in shared
+        if _differ(before[key], now[key])
+    ]
     return lines, len(shared)
 
 
 def _by_statement(runs, rows):
-    """Return the claims and answers of runs: {(slug of the lesson, profile, seed, claim id or
-    "answer"): row}.
+    """Return {(slug of the lesson, profile, seed, claim id or "answer"): row}.
 
-    The lesson is named by its slug, for it may have another number by now.
+    runs  the `Run` rows that count
+    rows  `Claim` and `LessonAnswer` rows; rows of other runs are left out
+
+    A slug names the lesson, because its number may have changed since.
     """
     lesson_runs = {
         run.run_key: (slug(run.notebook, run.edition), run.profile, run.seed) for run in runs
@@ -159,6 +164,7 @@ def _by_statement(runs, rows):
 
 
 def _differ(then, now):
+    """Return whether two claims have different verdicts, or two answers have disjoint intervals."""
     if isinstance(then, Claim):
         return then.verdict != now.verdict
     if then.value is None or now.value is None:
@@ -166,8 +172,8 @@ def _differ(then, now):
     return max(then.low, now.low) > min(then.high, now.high)
 
 
-def _flip(key, then, now):
-    """Return the line of a claim or an answer that is another than before."""
+def _line_of_difference(key, then, now):
+    """Return the line on a claim or an answer that differs from the recorded one."""
     lesson, _, _, statement = key
     outcomes = [
         getattr(row, "verdict", None) or f"{shown(row.low)} to {shown(row.high)}"

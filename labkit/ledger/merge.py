@@ -1,9 +1,9 @@
-"""Takes rows, scores and executed notebooks of another ledger into this one: once each, checked,
-whole or not at all.
+"""Merge rows, scores and executed notebooks of another ledger into this one: all or nothing.
 
 A parcel is an artifacts folder, or a zip of one: its `ledger.sqlite`, and the executed notebooks
-that its attempts name. It may come from a stranger. Nothing is written where it says, and only rows
-that fit the tables here are taken.
+that its attempts name. Rows that are here already are not taken again. A parcel may come from a
+stranger: its rows are checked against the classes of this ledger, and no path in it decides where a
+file is written.
 """
 
 import math
@@ -35,15 +35,13 @@ LARGEST = 500 * 10**6  # bytes of one file of a parcel
 LONGEST = 10**6  # bytes of one row
 MOST_ROWS = 200_000
 REPORTED = "reported/"  # how the run key of a reported row begins
-NEVER_TAKEN = (Batch,)  # what decides which batch goes on
-# that ledgers of earlier versions have; their rows are not read
+NEVER_TAKEN = (Batch,)  # a foreign batch would be continued by the runner of this machine
+# tables that ledgers of earlier versions have; their rows are not read
 FORMER_TABLES = {"engine_files", "ceilings"}
 
 
 def pack(path: Path) -> Path:
-    """Write this ledger and its executed notebooks as a zip, which `merge` takes elsewhere;
-    returns the path.
-    """
+    """Write a parcel: this ledger and its executed notebooks in a zip. Return its path."""
     require_other_file(artifacts() / "ledger.sqlite", path)
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         copy = Path(folder) / "ledger.sqlite"
@@ -59,23 +57,23 @@ def pack(path: Path) -> Path:
 
 
 def merge(path: Path, *, as_ours: dict | None = None) -> Any:
-    """Take a parcel into this ledger. Returns the rows that came: none where all of them were here.
+    """Take a parcel into this ledger, and return the rows that are new here.
 
     path     an artifacts folder, or a zip of one
-    as_ours  for the parcel of a worker of this runner, whose rows count like rows of this machine:
-             {field: value} to change in those that have the field. None: the rows are marked as
-             reported, by the name of the parcel
+    as_ours  for the parcel of a cluster worker of this runner, whose rows count as rows of this
+             machine: {field: value} to change, in rows that have the field. None: the rows are
+             marked as reported, with the name of the parcel
     errors   LabError where something in it does not fit; then nothing was written
     """
     path = path.resolve()
-    present = {_whose(row) for kind in _kinds() for row in find(kind)}
+    present = {_run_key_of(row) for kind in _accepted_classes() for row in find(kind)}
     try:
         with ExitStack() as stack:
-            folder = _opened(path, stack)
+            folder = _open_parcel(path, stack)
             new = []  # (row of the parcel, row as it stands here)
             for theirs in _rows(folder):
-                ours = _changed(theirs, as_ours or _as_reported(theirs, path.name))
-                if present.isdisjoint((_whose(theirs), _whose(ours))):
+                ours = _with_changes(theirs, as_ours or _as_reported(theirs, path.name))
+                if present.isdisjoint((_run_key_of(theirs), _run_key_of(ours))):
                     new.append((theirs, ours))
             notebooks = _notebooks(folder, new)
     except Exception as error:  # what a stranger made can fail in any way
@@ -92,9 +90,7 @@ def merge(path: Path, *, as_ours: dict | None = None) -> Any:
 
 
 def _write(notebooks, rows):
-    """Write executed notebooks, {path: bytes}, and then the rows that name them: both or
-    nothing.
-    """
+    """Write executed notebooks {path: bytes}, then the rows that name them: both or nothing."""
     new_paths = [path for path in notebooks if not path.exists()]
     with atomic_together(*notebooks) as temporaries:
         for temporary, content in zip(temporaries, notebooks.values(), strict=True):
@@ -107,8 +103,11 @@ def _write(notebooks, rows):
         raise
 
 
-def _opened(path, stack):
-    """Return the folder of a parcel, or of what a zip holds; both are read in the same way."""
+def _open_parcel(path, stack):
+    """Return the folder of a parcel: a `Path`, or a `zipfile.Path` that is read in the same way.
+
+    stack  the ExitStack that closes the zip
+    """
     if path.is_dir():
         return path
     archive = stack.enter_context(zipfile.ZipFile(path))
@@ -118,10 +117,10 @@ def _opened(path, stack):
     return zipfile.Path(archive, min(ledgers, key=len).removesuffix("ledger.sqlite"))
 
 
-def _content(folder, name):
-    """Return the bytes of a file of a parcel, or None where it is not there.
+def _bytes_of(folder, name):
+    """Return the bytes of a file of a parcel, or None where the file is missing.
 
-    Raises  ValueError: a file that no parcel may have
+    Raises  ValueError for a file outside the parcel, and for one that is too large
     """
     file = folder / name
     if isinstance(file, Path) and not file.resolve().is_relative_to(folder):
@@ -136,12 +135,16 @@ def _content(folder, name):
 
 
 def _rows(folder):
-    """Return the rows of a parcel, from a copy of its ledger, each checked."""
+    """Return the checked rows of a parcel, read from a copy of its ledger.
+
+    Raises  ValueError where the ledger is damaged, of another edition, or not as this course makes
+            it
+    """
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "ledger.sqlite"
-        # the second has what a process wrote that did not end well
+        # the -wal file holds the last rows of a process that was killed
         for name in (copy.name, f"{copy.name}-wal"):
-            copy.with_name(name).write_bytes(_content(folder, name) or b"")
+            copy.with_name(name).write_bytes(_bytes_of(folder, name) or b"")
         with closing(sqlite3.connect(copy)) as stored:
             stored.execute("PRAGMA trusted_schema=OFF")
             stored.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
@@ -153,16 +156,16 @@ def _rows(folder):
             _require_plain_tables(stored)
             if stored.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise ValueError("its ledger is damaged")
-            return [row for kind in _kinds() for row in _rows_of(stored, kind)]
+            return [row for kind in _accepted_classes() for row in _rows_of(stored, kind)]
 
 
-def _kinds():
+def _accepted_classes():
     """Return the row classes that a parcel may bring."""
     return [kind for kind in tables().values() if kind not in NEVER_TAKEN]
 
 
 def _require_plain_tables(stored):
-    """Refuse what a ledger never has: views, triggers, indices, virtual tables, other tables."""
+    """Raise ValueError for views, triggers, indices, virtual tables and unknown tables."""
     allowed = FORMER_TABLES | tables().keys()
     for kind, name, sql in stored.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
@@ -174,7 +177,10 @@ def _require_plain_tables(stored):
 
 
 def _rows_of(stored, kind):
-    """Return the rows of one table that are not themselves reported by others."""
+    """Return the rows of one table of a parcel.
+
+    Rows that the parcel's owner had merged from somebody else are left out.
+    """
     ensure_table(stored, kind)  # a ledger of an earlier version lacks columns
     for _, name, *_, hidden in stored.execute(f"PRAGMA table_xinfo({kind.TABLE})"):
         if name not in columns(kind) or hidden:  # hidden: computed from other columns
@@ -188,11 +194,11 @@ def _rows_of(stored, kind):
         raise ValueError(f"its table {kind.TABLE} has more than {MOST_ROWS:,} rows")
     for row in rows:
         _require_possible(row)
-    return [row for row in rows if not _whose(row).startswith(REPORTED)]
+    return [row for row in rows if not _run_key_of(row).startswith(REPORTED)]
 
 
 def _require_possible(row):
-    """Refuse values that do not fit the class of the row, or that nobody can have measured."""
+    """Raise for values that do not fit the class of the row, or that nobody can have measured."""
     check_types(row)
     for name, value in vars(row).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -201,45 +207,49 @@ def _require_possible(row):
         raise ValueError(f"a row of {row.TABLE} has only some of its figures")
 
 
-def _whose(row):
-    """Return the run that a row belongs to; a machine belongs to itself."""
+def _run_key_of(row):
+    """Return the key of the run that a row belongs to; for a `Machine` row, the machine's key."""
     return getattr(row, "run_key", None) or row.machine_key or ""
 
 
-def _changed(row, changes):
-    """Return the row with those changes whose field it has."""
+def _with_changes(row, changes):
+    """Return a copy of the row with {field: value} replaced, for the fields that it has."""
     possible = {name: value for name, value in changes.items() if hasattr(row, name)}
     return replace(row, **possible)
 
 
 def _as_reported(row, source):
-    """Return what a reported row has to change: {field: value}.
+    """Return the changes that mark a row as reported: {field: value}.
 
-    Afterwards it has a key that none of ours can have, and texts that can be printed.
+    With them the row has a run key that no row of ours can have, and texts that are safe to print.
+
+    source  the name of the parcel
     """
-    changes = {name: _plain(value) for name, value in vars(row).items() if isinstance(value, str)}
+    changes = {
+        name: _printable(value) for name, value in vars(row).items() if isinstance(value, str)
+    }
     changes |= {key: REPORTED + changes[key] for key in ("run_key", "batch_key") if key in changes}
     if changes.get("output"):
         changes["output"] = f"reported/{short_digest(changes['run_key'])}.ipynb"
-    return changes | {"reported_by": _plain(source)}
+    return changes | {"reported_by": _printable(source)}
 
 
-def _plain(text):
-    """Return text on one line, without signs that a terminal or a page would obey."""
+def _printable(text):
+    """Return text on one line, without control characters that a terminal or a page would obey."""
     printable = "".join(sign if sign.isprintable() else " " for sign in text)
     return " ".join(printable.split())
 
 
 def _notebooks(folder, new):
-    """Return the executed notebooks that the parcel has: {where it shall lie: its bytes}.
+    """Return {path in our artifacts: bytes} of the executed notebooks that come with new attempts.
 
-    new  (row of the parcel, row as it stands here) of each new row
+    new  (row as in the parcel, row as stored here) of each new row
     """
     notebooks = {}
     for theirs, ours in new:
         if not isinstance(ours, Attempt) or not ours.output:
             continue
-        content = _content(folder, theirs.output)
+        content = _bytes_of(folder, theirs.output)
         if content is not None:
             notebooks[artifacts() / ours.output] = content
     return notebooks

@@ -1,4 +1,4 @@
-"""Results of the published experiments that the lessons rebuild."""
+"""Read the results of the published experiments that the lessons rebuild."""
 
 import functools
 import tomllib
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _studies():
-    """Return the tables of published.toml: {study: its source, hardware, columns and rows}."""
+    """Return the tables of published.toml: {study: {"source", "hardware", "columns", "rows"}}."""
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def studies() -> list[str]:
-    """Return the names of the published tables, in order."""
+    """Return the names of the published tables, in order of the file."""
     return list(_studies())
 
 
 def table(study: str) -> "pandas.DataFrame":
-    """Return the table of one study, a DataFrame; `.attrs` has its source and hardware.
+    """Return the table of one study as a DataFrame; its `.attrs` name source and hardware.
 
     Units stand in the column names (_s seconds, _ms, _bytes); accuracy is a fraction from 0 to 1.
     """

@@ -1,6 +1,4 @@
-"""What a result belongs to: the slug of an experiment or a lesson, without a number, so that
-renumbering loses none.
-"""
+"""Name experiments and lessons by slugs without a number, so that renumbering loses no result."""
 
 import re
 
@@ -23,8 +21,7 @@ STUDIES = {
 
 
 def slug(name: str, edition: int = EDITION) -> str:
-    """The slug of a notebook or of an experiment: "08_compile_and_amp" is compile-and-amp in any
-    edition.
+    """Return the slug of a notebook or experiment: "compile-and-amp" of "08_compile_and_amp".
 
     edition  of the course that gave the name: the same name may mean another lesson in another
              edition
@@ -35,7 +32,5 @@ def slug(name: str, edition: int = EDITION) -> str:
 
 
 def experiment_of(row, default):
-    """The experiment that a measured row belongs to: the one it names, that of its study, else
-    the default.
-    """
+    """Return the experiment of a row: the one it names, else that of its study, else `default`."""
     return row.experiment or STUDIES.get(getattr(row, "study", None)) or default

@@ -1,5 +1,6 @@
-"""The teaching words of every lesson, from start(...) to recap(); CONTRIBUTING.md shows each
-with an example.
+"""Offer the functions that a lesson's cells call, from `start` to `recap`.
+
+docs/writing-lessons.md shows each with an example.
 """
 
 from labkit.lesson._exercise import exercise

@@ -1,4 +1,4 @@
-"""An exercise in the reader's hands: checked, whatever the answer does, and the lesson goes on."""
+"""Check the reader's answer to an exercise, whatever the answer does, and let the lesson go on."""
 
 import contextlib
 import io
@@ -18,35 +18,31 @@ from labkit.ledger.rows import Answer
 from labkit.lesson import cards, exercises
 from labkit.lesson._run import current
 
-# of computing: a busy machine takes nothing from them; a check of a right answer takes a few
-# seconds
+# CPU time of one check, which other programs on a busy machine do not use up; a right answer needs
+# a few seconds
 LONGEST_S = 60
 MAX_CHARACTERS = 4000  # of what an answer prints; the card shows the first 20 lines of them
 
 
 class _TooLong(BaseException):
-    """Time is up; no Exception, so that an answer that catches those does not catch this."""
+    """Raised when time is up; no Exception, so that an answer's `except Exception` misses it."""
 
 
-class _Beginning(io.StringIO):
-    """The beginning of what is printed: an answer that prints in an endless loop would fill the
-    memory.
-    """
+class _BeginningOfOutput(io.StringIO):
+    """Keep only the beginning of a text: an answer that prints for ever would fill the memory."""
 
     def write(self, text):
         return super().write(text[: MAX_CHARACTERS - self.tell()])
 
 
 def exercise(exercise_id: str) -> "Task":
-    """Return the exercise of that id: `.show()` says what to write, `.check(answer)` judges it,
-    `.hint()` helps.
-    """
+    """Return the exercise of that id as a `Task`, with `show()`, `check(answer)` and `hint()`."""
     return Task(exercises.find(exercise_id))
 
 
 @dataclass(frozen=True)
 class Task:
-    """An exercise in the reader's hands."""
+    """An exercise in a notebook: shows what to write, checks the reader's answer, and helps."""
 
     exercise: exercises.Exercise
 
@@ -58,8 +54,9 @@ class Task:
         """Check the answer, show verdict and hint, and return what later cells should use.
 
         answer   a function, a class or a value; for a script, the path of its file
-        returns  the answer when it passes or is not checked here, else the reference answer; for a
-                 script this, too, is the path of a file
+        returns  the answer if it passes or cannot be checked here, else the reference answer; for a
+                 script the path of a file, too
+        Raises   LessonError where the answer does not pass and a student edition has no reference
         """
         if self._is_script(answer):
             return self._check_script(Path(answer))
@@ -68,16 +65,19 @@ class Task:
         return self.exercise.stand_in()
 
     def _is_script(self, answer):
-        """Return whether the exercise is a script: its reference says so, or in a student
-        edition its answer.
+        """Return whether the exercise asks for a script.
+
+        The reference says so; in a student edition, which has none, the ending of the answer's
+        path.
         """
         if self.exercise.reference is None:
             return isinstance(answer, str | Path) and Path(answer).suffix == ".py"
         return isinstance(self.exercise.reference, exercises.Script)
 
     def _check_script(self, path):
-        """Check a script by its path; returns that path, or that of the reference, which is
-        written beside it.
+        """Check the script in a file, and return the path of the file that later cells should run.
+
+        That is the reader's file if it passes, else the file of the reference, written beside it.
         """
         script = None
         if path.is_file():
@@ -89,8 +89,8 @@ class Task:
         return reference
 
     def _judge(self, answer):
-        """Check the answer, keep and show the verdict, and return it."""
-        with _caught() as printed:
+        """Check the answer, store and show the verdict, and return the verdict."""
+        with _output_captured() as printed:
             verdict, message = verdict_on(lambda: answer, self.exercise.verify)
         row = Answer(
             run_key=current().run_key,
@@ -103,19 +103,22 @@ class Task:
         return verdict
 
     def hint(self):
-        """Show the idea, without the code, for a reader who asks for it."""
+        """Show the idea, without the code."""
         cards.show("hint", self.exercise)
 
     def solution(self):
-        """Print the reference answer, for a reader who asks for it."""
+        """Print the reference answer."""
         print(self.exercise.solution or "This is a student edition: it has no solutions.")
 
 
 def verdict_on(make, verify):
-    """Judge the answer that `make()` returns: ("passed" | "wrong" | "unsolved" | "not checked",
-    message).
+    """Judge an answer, and undo what it changed in the whole process.
+
+    make     function that returns the answer, or raises
+    verify   function (answer) that raises `Wrong` when the answer does not pass
+    returns  (verdict, message); the verdict is "passed", "wrong", "unsolved" or "not checked"
     """
-    with _put_back() as changed:
+    with _settings_restored() as changed:
         verdict, message = _verdict_on(make, verify)
     if changed:
         note = (
@@ -127,18 +130,22 @@ def verdict_on(make, verify):
 
 
 def _verdict_on(make, verify):
-    """Do what `verdict_on` says; an answer that is wrong, and has a stub in it that is not
-    written yet, is unsolved.
+    """Judge an answer as `verdict_on` does, without undoing its changes.
+
+    A wrong answer with a function that is not written to its end counts as "unsolved".
     """
-    verdict, message, answer = _tried(make, verify)
+    verdict, message, answer = _make_and_verify(make, verify)
     stub = exercises.unwritten(answer) if verdict == "wrong" else None
     if stub is None:
         return verdict, message
     return "unsolved", f"Your code is still missing in {stub}."
 
 
-def _tried(make, verify):
-    """Return (verdict, message, answer); the answer is None where it could not be made."""
+def _make_and_verify(make, verify):
+    """Make and verify an answer, and return (verdict, message, answer).
+
+    The answer is None where `make` did not return. An exception becomes a verdict and a message.
+    """
     answer = None
     try:
         with _time_limit(LONGEST_S):
@@ -160,7 +167,7 @@ def _tried(make, verify):
             raise
         return "wrong", "You stopped your answer before it had finished.", answer
     except BaseException as error:  # an answer may raise anything, and the lesson goes on
-        # torch raises it, too, and says for what
+        # an answer raises NotImplementedError without a message; torch's own has one
         if isinstance(error, NotImplementedError) and not error.args:
             return "unsolved", "Not written yet.", answer
         description = "".join(traceback.format_exception_only(error)).strip().removesuffix(":")
@@ -169,9 +176,7 @@ def _tried(make, verify):
 
 
 def _line(error):
-    """Say where the reader's own code was when this was raised: ", in line 3: return x + y", or
-    "".
-    """
+    """Return the line of the reader's code that raised, as ", in line 3: return x + y", or ""."""
     innermost = None
     for frame, line_number in traceback.walk_tb(error.__traceback__):
         if frame.f_globals["__name__"] == "__main__":
@@ -183,12 +188,13 @@ def _line(error):
 
 
 @contextlib.contextmanager
-def _caught():
-    """Yield the beginning of what is printed, on stderr too; what goes past Python's own streams
-    is dropped.
+def _output_captured():
+    """Yield the beginning of what is printed, on stderr too, as a `_BeginningOfOutput`.
+
+    Output that does not go through Python's `sys.stdout` and `sys.stderr` is dropped.
     """
-    printed = _Beginning()
-    copies = (os.dup(1), os.dup(2))  # of stdout and stderr
+    printed = _BeginningOfOutput()
+    copies = (os.dup(1), os.dup(2))  # stdout and stderr, to be restored
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
@@ -202,15 +208,15 @@ def _caught():
 
 
 @contextlib.contextmanager
-def _put_back():
-    """Put back what an answer changes for the whole process.
+def _settings_restored():
+    """Restore at the end the settings of the process that an answer changed.
 
-    Yields a list that is then filled with the names of it.
+    Yields a list; at the end the names of the changed settings are added to it.
     """
     import numpy as np
     import torch
 
-    def environment():  # without what torch.compile notes there by itself
+    def environment():  # torch.compile sets variables of its own, which do not count
         return {
             name: text for name, text in os.environ.items() if not name.startswith("TORCHINDUCTOR_")
         }
@@ -222,7 +228,7 @@ def _put_back():
 
     # {name: (function that reads the setting, function that sets it)}
     settings = {
-        # with the state of the random numbers, below
+        # only noted here: `fork_rng` below restores the seed with the generator's state
         "torch's seed": (torch.initial_seed, lambda before: None),
         "NumPy's random numbers": (  # as bytes: they can be compared
             lambda: pickle.dumps(np.random.get_state()),  # noqa: NPY002
@@ -251,8 +257,9 @@ def _put_back():
 
 @contextlib.contextmanager
 def _time_limit(seconds):
-    """Raise `_TooLong` inside after so many seconds of computing, in the main thread, which
-    alone hears signals.
+    """Raise `_TooLong` in the body after so many seconds of computing (CPU time of the process).
+
+    In another thread than the main one there is no limit, for only the main thread gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,6 +1,4 @@
-"""What a run found: `claim` holds a sentence against it, `conclude` makes one of it, `answer`
-ends the lesson.
-"""
+"""Say what a run shows: `claim` tests a sentence, `conclude` chooses one, `answer` is the last."""
 
 from typing import Any, NamedTuple
 
@@ -26,18 +24,18 @@ def claim(
     unit: str | None = None,
     reason: str | None = None,
 ) -> None:
-    """State a sentence of the text, and whether this run bears it out: holds, fails, or
-    inconclusive.
+    """Test a sentence of the text against this run, and show whether it holds, fails or stays open.
 
-    It is shown on one line, with the reason for its bound behind a fold. Where it does not hold, a
-    second line says so of the sentence that follows in the text.
+    The card has one line, with the reason for the bound behind a fold. Where the sentence does not
+    hold, a second line warns of the text that follows. The verdict goes to the ledger.
 
-    value              a number; a `Ratio`, weighed with its interval widened by its floor; an
+    claim_id           unique in the lesson; the entry in `claims.toml` has the same id
+    value              a number; a `Ratio`, whose interval is widened by its noise floor; an
                        `Interval`; None when it could not be measured. Too few samples decide
                        nothing
     at_least, at_most  the sentence holds where the whole interval lies within these bounds
-    above, below       the same, without the bound itself
-    reason             why there is no value, or why this one proves nothing: give it only where
+    above, below       the same, but the bound itself is not allowed
+    reason             why there is no value, or why this value proves nothing: give it only where
                        noise could change the verdict
 
     Raises  LessonError for a claim without any bound
@@ -64,9 +62,7 @@ def claim(
 
 
 class Finding(NamedTuple):
-    """What a run says: one sentence, and the number that it rests on, with the fields that a
-    card shows.
-    """
+    """One sentence on a run, and the number that supports it, with the fields that a card shows."""
 
     sentence: str
     value: float | None
@@ -90,22 +86,25 @@ def conclude(
     unclear: str = "This run cannot tell.",
     bound: float = 0.0,
 ) -> None:
-    """Say in one sentence what is true of this run: of two names, or one of your own sentences.
+    """Show the one sentence, of several possible ones, that is true of this run.
 
-    value           that of the name minus that of the baseline, (seeds,) or an `Interval`; or a
-                    factor: a `Ratio`, or an `Interval` with the unit "x". A plain number has no
-                    interval: the side of the bound on which it lies decides
+    Give either `name` and `baseline`, and the sentence compares them; or `above` and `below`, two
+    sentences of your own.
+
+    value           what `name` has more than `baseline`, one number per seed (shape (seeds,)) or an
+                    `Interval`; or a factor: a `Ratio`, or an `Interval` with the unit "x". A plain
+                    number has no interval: only the number itself is compared with the bound
     name, baseline  what is compared: "LARS", "plain SGD"
     unit            of the value
-    better          "higher" or "lower": which values speak for the name
-    words           the word where the value speaks for the name, and the word where it speaks
-                    against it: ("faster", "slower")
-    above, below    instead of two names: the sentence where the whole interval lies above, or
-                    below, the bound
-    unclear         the sentence where the bound lies inside the interval, or there are too few
-                    samples
-    bound           what your own sentences are compared with. Two names are always compared with
-                    0, or with 1 for a factor
+    better          "higher" or "lower": which values speak for `name`
+    words           two words, where the value speaks for `name` and where it speaks against `name`:
+                    ("faster", "slower")
+    above, below    the sentence where the whole interval lies above the bound, and the sentence
+                    where it lies below
+    unclear         the sentence of your own where the bound lies inside the interval, or there are
+                    too few samples
+    bound           what the value is compared with under `above` and `below`. With two names it is
+                    always 0, or 1 for a factor
 
     Example: conclude(lars - sgd, "LARS", "plain SGD", unit="points") says "LARS is better than
     plain SGD by 0.43 points (95 % interval from 0.31 to 0.55; t, n = 12)."
@@ -135,15 +134,16 @@ def conclude(
 
 
 def _as_interval(value):
-    """Return numbers of several seeds as the interval of their mean; anything else as it is."""
+    """Return the 95 % interval of the mean of an array (seeds,); any other value unchanged."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return mean_interval(value)
     return value
 
 
 def _side(evidence, bound):
-    """Return 1 where the whole interval lies above the bound, -1 where it lies below, 0 where
-    this run cannot tell.
+    """Return 1 where the whole interval lies above the bound, -1 where it lies below, else 0.
+
+    It is 0, too, where nothing was measured or the evidence is doubtful.
     """
     if evidence.value is None or evidence.doubt:
         return 0
@@ -153,10 +153,9 @@ def _side(evidence, bound):
 
 
 def _compared(evidence, name, baseline, words, unit):
-    """Return the `Finding` of two names: by how much the first one differs from the second, without
-    a sign.
+    """Return the `Finding` that compares two names: the sign of the difference becomes a word.
 
-    words  what the first one is where the value is large, and where it is small
+    words  (word where `name` has the larger value, word where `name` has the smaller value)
     """
     factor = unit == "x"
     no_difference = 1 if factor else 0
@@ -193,17 +192,16 @@ def answer(
     unit: str | None = None,
     picture: Any = None,
 ) -> None:
-    """End the lesson with its one answer: a sentence to repeat aloud, its number, the cause, and
-    how far it carries.
+    """End the lesson with its one answer: a sentence to repeat aloud, its number, cause and limits.
 
     value      as for `claim`: a number, a `Ratio` (in "x as fast" unless a unit is given), an
                `Interval`, or None
     because    the cause, which an experiment of this lesson has shown
     holds_for  networks, sizes and machines for which the sentence is true
-    not_for    those for which it is not
-    picture    the one to remember: the name of the call of `labkit.plots` that drew it, such as
-               "ladder" (the last one that it drew), or a figure. It stands in the card and in the
-               report
+    not_for    networks, sizes and machines for which the sentence is not true
+    picture    the picture to remember, for the card and the report: the name of the function of
+               `labkit.plots` that drew it, such as "ladder" (its last picture is taken), or a
+               figure
     """
     evidence = verdicts.weigh(value)
     stored = pictures.StoredPicture(None, None)

@@ -1,6 +1,4 @@
-"""Predictions: `predict` asks before the result is known, `reveal` shows the result beside what
-was expected.
-"""
+"""Ask for predictions before a result is known (`predict`), and compare them with it (`reveal`)."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -25,11 +23,11 @@ def predict(
     unit: str | None = None,
     default: Any,
 ) -> None:
-    """Ask the reader what they expect, before they see it.
+    """Ask the reader for a prediction, before the result is shown.
 
-    options  the answers to choose from; without them the answer is a number in `unit`
-    default  the first value of the number field; it is no answer of the reader, and so it gets no
-             verdict
+    options  the answers to choose from; None: the answer is a number in `unit`
+    default  what is shown until the reader answers: of a number, the first value of the field. It
+             is no answer of the reader, and so it gets no verdict
     """
     with _one_at_a_time:
         row = Prediction(
@@ -41,7 +39,8 @@ def predict(
             source="default",
         )
         earlier = _stored_prediction(prediction_id)
-        if earlier and earlier.source == "reader":  # the cell is run again
+        # The cell is run again: the reader's answer stays.
+        if earlier and earlier.source == "reader":
             row = replace(row, answer=earlier.answer, source="reader")
         ledger.add(row)
     if not cards.interactive():
@@ -54,9 +53,9 @@ def predict(
 
 
 def _record_answer(prediction_id, answer):
-    """Keep the reader's answer; one given after the result was shown is marked as such.
+    """Store the reader's answer, and return its `Prediction` row.
 
-    Returns the row.
+    An answer that comes after the result was shown is marked as "reader, afterwards".
     """
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
@@ -78,16 +77,17 @@ def reveal(
     reason: str | None = None,
     word: str = "measured",
 ) -> None:
-    """Show what was measured beside what the reader expected.
+    """Show the result beside the reader's prediction.
 
-    result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called
-              off); None when this run cannot tell
-    tempting  {wrong answer: why one thinks so}, an option or a number; shown is the one that the
-              reader gave, else all
-    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the option is
-              shown, but open
+    result    an option; a number, a `Ratio` or an `Interval` (an answer inside the interval is not
+              called off); None when this run cannot tell
+    tempting  {wrong answer: why one might give it}, an option or a number. Where the reader gave
+              one of these answers only that one is shown, else all are
+    rests_on  the `Ratio` or `Interval` from which an option was derived: with too few samples the
+              option is shown, and the verdict is "open"
     reason    why there is no result
-    word      what the result is, where it is not "measured"
+    word      what the result is, if it is not "measured"
+    Raises    LessonError where `predict` was not called with this id
     """
     evidence = verdicts.weigh(result)
     text = None
@@ -110,25 +110,26 @@ def reveal(
 
 
 def _temptations(row, tempting):
-    """Return [(wrong answer, why it tempts)]: the reader's where it is one of them, else all but
-    the result.
+    """Return [(wrong answer, why it tempts)] to show: the reader's own where listed, else all.
+
+    Answers that count as close to the result are left out.
     """
     if row.result is None:
         return []
     wrong = []
     for answer, why in tempting.items():
-        if not _alike(_as_text(answer), row.result):
+        if not _same_answer(_as_text(answer), row.result):
             wrong.append((_as_text(answer), why))
     of_reader = [
         (answer, why)
         for answer, why in wrong
-        if row.source == "reader" and _alike(answer, row.answer)
+        if row.source == "reader" and _same_answer(answer, row.answer)
     ]
     return of_reader or wrong
 
 
-def _alike(answer, reference):
-    """Return whether two answers as text are the same option, or numbers that count as close."""
+def _same_answer(answer, reference):
+    """Return whether two answers are the same option, or numbers within a factor of `CLOSE`."""
     if answer == reference:
         return True
     try:
@@ -139,13 +140,13 @@ def _alike(answer, reference):
 
 
 def _stored_prediction(prediction_id):
-    """Return this run's row of a prediction, or None."""
+    """Return this run's `Prediction` row of that id, or None."""
     rows = ledger.find(Prediction, run_key=current().run_key, prediction_id=prediction_id)
     return rows[0] if rows else None
 
 
 def _as_text(value):
-    """Return an option as it is, a number with six significant digits."""
+    """Return an option unchanged, and a number as text with six significant digits."""
     if isinstance(value, str):
         return value
     return f"{float(value):.6g}"

@@ -1,4 +1,4 @@
-"""The lesson that this kernel runs."""
+"""Hold the lesson that this kernel runs."""
 
 import os
 import time
@@ -23,26 +23,27 @@ class Lesson:
 
     @property
     def folder(self):
-        """Where this lesson's files go: artifacts/NOTEBOOK, made when it is missing."""
+        """Return the folder for this lesson's files, artifacts/NOTEBOOK; make it if needed."""
         folder = artifacts() / self.notebook
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @property
     def batch_key(self):
-        """The batch of `labkit run` that this run is a part of, with which its key begins; None
-        for any other run.
+        """Return the key of the batch of `labkit run` that this run is part of, or None.
+
+        The key of such a run begins with the key of its batch.
         """
         batch_key, slash, _ = self.run_key.partition("/")
         return batch_key if slash else None
 
     def choose(self, *, quick, lab, paper=None):
-        """The setting for this profile; `paper` is `lab` unless given."""
+        """Return the value for this lesson's profile; `paper` is by default as `lab`."""
         return {"quick": quick, "lab": lab, "paper": lab if paper is None else paper}[self.profile]
 
 
 def begin(notebook, profile, seed):
-    """Make this the running lesson, and return it."""
+    """Make a new `Lesson` the running lesson of this kernel, and return it."""
     global _lesson
     key = os.environ.get("LABKIT_RUN_KEY") or f"{notebook}-{uuid.uuid4().hex[:12]}"
     _lesson = Lesson(notebook, profile, seed, key, time.monotonic())
@@ -50,7 +51,7 @@ def begin(notebook, profile, seed):
 
 
 def current():
-    """Return the running lesson. Raises LessonError before `begin`."""
+    """Return the running lesson; LessonError before `start` was called."""
     if _lesson is None:
         raise LessonError(
             "No lesson has begun.", fix="run the cell that calls start(...), near the top, first"

@@ -1,7 +1,7 @@
-"""The words around a lesson: start, keep, decide, check_yourself, recap.
+"""Begin and end a lesson, and keep what it measured: `start`, `keep`, `decide`, `recap` and others.
 
-They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What
-they record goes to the ledger, so that the report can show it.
+No function here waits for the reader: in JupyterLab a prediction is a widget, elsewhere it stays
+without an answer. The rows go to the ledger, so that the report can show them.
 """
 
 import random
@@ -31,16 +31,18 @@ from labkit.lesson.progress import progress
 
 
 def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
-    """Begin a lesson: check the profile, seed everything, and open a run in the ledger. Returns the
-    `Lesson`.
+    """Begin a lesson: check the profile, seed all random numbers, and open a run in the ledger.
 
-    In a notebook it also lists, folded, what of labkit the lesson imports, with links to the
-    source. From here on `from mine import network, inputs, labels` finds the reader's own network.
+    In a notebook the card also lists, behind a fold, the names of labkit that the lesson imports,
+    with links to the source. From here on `from mine import network, inputs, labels` finds the
+    reader's own network.
 
     notebook  the notebook's name without .ipynb
     profile   "quick" (a first look), "lab" (what a student runs) or "paper" (the scale of the
               published work)
     seed      0 to 2**32 - 1
+    returns   the `Lesson`
+    Raises    LessonError for another profile or seed
     """
     if profile not in PROFILES or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise LessonError(
@@ -71,10 +73,10 @@ def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
 
 
 def decide(text: str, *, because: dict[str, Any]) -> None:
-    """Write down what you would do, once per lesson at most, beside the numbers that it rests on.
+    """Record the reader's decision, at most once per lesson, beside the numbers that support it.
 
-    text     a few sentences, in your own words
-    because  {what a number is, with its unit: a value as for `claim`}
+    text     a few sentences: what the reader would do
+    because  {quantity in words, with its unit: value}; a value as for `claim`
     """
     numbers = []
     for name, value in because.items():
@@ -90,13 +92,13 @@ def decide(text: str, *, because: dict[str, Any]) -> None:
 def keep(
     *measured: Any, name: str = "", experiment: str | None = None, network: str | None = None
 ) -> Any:
-    """Write measured rows to the ledger under this run, and return them (one row as itself, several
-    as a tuple).
+    """Write measured rows to the ledger under this run, and return them.
 
-    name        given to rows that have none, so that two measurements of one kind stay apart
-    experiment  the published experiment that they belong to, such as "convnext-training", if it is
-                not this lesson's
-    network     its name, such as "convnext-homebrew"
+    name        name for the rows that have none, so that two measurements of one kind stay apart
+    experiment  the published experiment that the rows belong to, such as "convnext-training", if it
+                is not this lesson's
+    network     name of the network that was measured, such as "convnext-homebrew"
+    returns     the row where there is one, else a tuple of rows
     """
     labels = {}
     if experiment:
@@ -114,11 +116,10 @@ def keep(
 
 
 def keep_mine(sentence: str, value: Any, *, unit: str | None = None) -> None:
-    """Keep what this lesson found for the reader's own network: one row of the report's table "Your
-    network".
+    """Store a result on the reader's own network: one row of the report's table "Your network".
 
-    It stands in a cell of its own after "Yours", whose cells import no labkit. A second call
-    replaces the first.
+    The call stands in a cell of its own below the section "Yours", whose cells import no labkit. A
+    second call replaces the first.
 
     sentence  what the number is: "share of the gap won back by your schedule"
     value     as for `claim`: a number, a `Ratio`, an `Interval`, or None
@@ -137,19 +138,18 @@ def keep_mine(sentence: str, value: Any, *, unit: str | None = None) -> None:
 
 
 def check_yourself(questions: Iterable[tuple[str, str]]) -> None:
-    """Ask what the lesson should have taught, with the answers behind folds.
+    """Show questions on what the lesson should have taught, each answer behind a fold.
 
-    questions  (question, answer) pairs; what stands between backticks is code. Hide the cell's
-               source, which has the answers, too: metadata {"jupyter": {"source_hidden": true}}
+    questions  (question, answer) pairs; text between backticks is shown as code. Hide the cell's
+               source, which shows the answers, too: metadata {"jupyter": {"source_hidden": true}}
     """
     cards.show("questions", list(questions))
 
 
 def recap() -> None:
-    """Close the lesson: how predictions, claims and exercises came out, and the record that the run
-    is complete.
+    """Close the lesson: show how predictions, claims and exercises came out, and record its end.
 
-    In a reader's hands it also says how far that reader is.
+    Where a reader runs the lesson by hand, a second card shows the reader's progress in the course.
 
     Call it in the last cell, after `answer`: the runner counts a notebook as passed only when its
     last cell wrote this record. A lesson without an answer says that it has none.
@@ -171,8 +171,9 @@ def recap() -> None:
 
 
 def _cell_count():
-    """Return the number of cells this kernel has executed, the present one included; 0 outside a
-    kernel.
+    """Return the number of code cells that this kernel has executed, the present one included.
+
+    It is 0 outside a kernel.
     """
     shell = cards.shell()
     # The history, not shell.execution_count: IPython versions differ on whether that already counts

@@ -1,4 +1,4 @@
-"""The look of the teaching words: small HTML cards, from the macros of templates/cards.html."""
+"""Draw the small HTML cards that a lesson shows, from the macros of templates/cards.html."""
 
 import functools
 import os
@@ -21,7 +21,11 @@ def interactive():
 
 
 def show(name, *values):
-    """Display a card; print its text where there is no notebook."""
+    """Display a card in a notebook; elsewhere print its text.
+
+    name    the macro of templates/cards.html, such as "claimed"
+    values  its arguments
+    """
     from IPython.display import display
 
     page = card(name, *values)
@@ -32,9 +36,7 @@ def show(name, *values):
 
 
 def card(name, *values):
-    """Return the HTML of one macro of the template: "started", "asked", "revealed", "claimed",
-    "checked", ...
-    """
+    """Return the HTML of a card, made by the macro `name`, such as "started" or "claimed"."""
     return getattr(macros(), name)(*values)
 
 
@@ -47,8 +49,9 @@ def plain(card):
 
 
 def template(name):
-    """Return a template of labkit/templates, in which all that is filled in is text unless it is
-    marked as HTML.
+    """Return a template of labkit/templates, which escapes the values that it is given.
+
+    A value that is marked as HTML is not escaped.
     """
     return _environment().get_template(name)
 
@@ -68,15 +71,15 @@ def _environment():
 
 
 def macros():
-    """Return the macros of the cards, and their `colours` of verdicts."""
+    """Return an object with the card macros as attributes, and the colours that they use."""
     return template("cards.html").module
 
 
 def number(value, unit=None):
-    """Return a number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x;
-    a dash when unknown.
+    """Return a number with three significant digits and its unit, as text; a dash if it is unknown.
 
-    unit  such as "graphs" or "x as fast"; of one thing its first word has no plural
+    unit  such as "graphs" or "x as fast". For the number 1 the first word loses its plural s: "1
+          graph". Below 0.1 x the number is a fraction: "1/122" for 0.0082 x
     """
     if value is None or value != value:
         return "–"
@@ -90,11 +93,10 @@ def number(value, unit=None):
 
 
 def span(row):
-    """Return both ends of a row's interval, with the 3 to 6 digits that tell them apart: "1.031 to
-    1.034".
+    """Return both ends of a row's interval as text, such as "1.031 to 1.034".
 
-    They are told apart from the numbers in a claim's sentence, too: beside "at least 1.1" 1.098 is
-    not shown as 1.1.
+    The ends get 3 to 6 digits: as many as tell them apart from each other, and from the numbers in
+    a claim's sentence. Beside "at least 1.1", 1.098 is not shown as 1.1.
     """
     ends = float(row.low) + 0.0, float(row.high) + 0.0  # -0.0 becomes 0.0
     bounds = set(map(float, re.findall(r"\d+(?:\.\d+)?", getattr(row, "sentence", ""))))
@@ -111,7 +113,7 @@ def span(row):
 
 
 def readable(text, unit=None):
-    """Return an option as it is, a number with its unit, a dash for nothing."""
+    """Return an option unchanged, a number with its unit, and a dash for None."""
     try:
         return number(text, unit)
     except ValueError:
@@ -119,7 +121,7 @@ def readable(text, unit=None):
 
 
 def _code(text):
-    """Return a sentence of a lesson as HTML: what stands between backticks is code."""
+    """Return a sentence of a lesson as HTML, with the text between backticks as code."""
     from markupsafe import Markup
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

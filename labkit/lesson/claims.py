@@ -1,5 +1,4 @@
-"""The register of claims (claims.toml): of each the sentence, its bound, and why the bound is where
-it is.
+"""Read the register of claims (claims.toml): for each its sentence, its bound, and the reason.
 
 A bound comes from theory, from a paper, or from a cost that matters to a reader. It is not loosened
 because the claim failed; where it was changed after a run had judged it, a dated line says so.
@@ -21,13 +20,13 @@ from labkit.lesson.syllabus import lessons
 
 
 class Entry(NamedTuple):
-    """One claim as the register has it.
+    """One claim of the register.
 
-    sentence  as the lesson says it; {…} stands for a value of the run
+    sentence  as the lesson says it; {…} stands for a value that each run fills in
     bound     where its number has to lie, such as "at least 1.5"
     why       the reason for the bound
-    changed   a line for each bound that was changed after a run had judged it, the newest first:
-              its date, the old bound, and what became of it
+    changed   a line for each change of the bound after a run had judged it, the newest first: its
+              date, the old bound, and the verdicts that it gave
     """
 
     sentence: str
@@ -37,8 +36,10 @@ class Entry(NamedTuple):
 
 
 class RecordedVerdict(NamedTuple):
-    """What one recorded run said of a claim: its row of the table `claims`, and where and when
-    it was measured.
+    """The verdict of one recorded run on a claim.
+
+    row    of the table `claims`, as pandas' `itertuples` gives it
+    where  machine, profile and date, in words
     """
 
     row: object
@@ -47,8 +48,9 @@ class RecordedVerdict(NamedTuple):
 
 @cache
 def register():
-    """Return {slug of a lesson: {claim id: `Entry`}}; in an id, {…} stands for a part that each
-    run fills in.
+    """Return the register: {slug of a lesson: {claim id: `Entry`}}.
+
+    In a claim id {…} stands for a part that each run fills in.
     """
     content = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
     entries_by_lesson = {}
@@ -60,7 +62,7 @@ def register():
 
 
 def entry(lesson, claim_id):
-    """Return the `Entry` of a claim, or None: a reader may add claims of their own."""
+    """Return the `Entry` of a claim; None for a claim that a reader has added."""
     for pattern, claim in register().get(slug(lesson), {}).items():
         if _matches(pattern, claim_id):
             return claim
@@ -68,9 +70,7 @@ def entry(lesson, claim_id):
 
 
 def as_page() -> str:
-    """Return the register and what recorded runs said of each claim, in Markdown, as
-    docs/claims.md has it.
-    """
+    """Return the text of docs/claims.md: the register, with the verdicts of recorded runs."""
     verdicts_by_claim = recorded_verdicts()
     failed = set()
     for key, verdicts in verdicts_by_claim.items():
@@ -83,8 +83,7 @@ def as_page() -> str:
 
 
 def recorded_verdicts():
-    """Return {(slug of a lesson, claim id): `RecordedVerdict`s} of the runs that judged the
-    register's own sentence.
+    """Return {(slug of a lesson, claim id): list of `RecordedVerdict`} for all claims.
 
     A run that judged another sentence under the same id, such as one with another bound, is left
     out.
@@ -106,20 +105,22 @@ def recorded_verdicts():
 
 
 def judged(claim: Entry, sentence: str) -> bool:
-    """Return whether a run that said a sentence judged this claim as the register has it now."""
+    """Return whether this sentence, from a run, is that of the claim as the register has it now."""
     return _matches(claim.sentence, sentence)
 
 
 def _matches(pattern, text):
-    """Return whether a text is what the pattern says, where {…} stands for anything."""
+    """Return whether a text equals the pattern, in which {…} stands for any text but ""."""
     expression = re.sub(r"\\{.*?\\}", ".+", re.escape(pattern))
     return re.fullmatch(expression, text) is not None
 
 
 def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
-    """Return how the claims fared over seeds and machines, in Markdown:
-    `labkit.ledger.claims.by_seed` as a table.
+    """Return the verdicts on all claims over seeds and machines as a table in Markdown.
 
+    The rows are those of `labkit.ledger.claims.by_seed`.
+
+    seeds   of the runs that count; None: any seed
     Raises  LedgerError when no run of the profile, with one of these seeds, is complete
     """
     tallies = by_seed(profile, seeds)
@@ -135,9 +136,7 @@ def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
 
 
 def _no_claims(profile):
-    """Return the LedgerError of a profile of which no run is complete; it names the profiles
-    that have some.
-    """
+    """Return the LedgerError for a profile without a complete run; it names other profiles."""
     completed_profiles = sorted({run.profile for run in completed()} - {profile})
     commands = [f"--profile {name}" for name in completed_profiles]
     commands.append(f"labkit run --profile {profile}")
@@ -152,5 +151,5 @@ def _no_claims(profile):
 
 
 def _plain(words):
-    """Return words such that Markdown shows them as they are, also where a stranger wrote them."""
+    """Return text with Markdown's signs escaped, so that text of a stranger is shown as it is."""
     return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)

@@ -1,5 +1,4 @@
-"""Which names of labkit a notebook imports, and where their source lies: `start` lists them behind
-a fold.
+"""List which names of labkit a notebook imports, and where their source lies, for `start` to show.
 
 Names are looked up in the source, so that nothing is imported before the lesson imports it.
 """
@@ -17,8 +16,11 @@ PACKAGE = Path(__file__).parent.parent
 
 
 class Helper(NamedTuple):
-    """One name of labkit: what it is in a sentence, the file that has its source, the line, and
-    a link to the file.
+    """One name of labkit that a notebook imports, and where its source lies.
+
+    summary  the first paragraph of its docstring
+    link     to the file, relative to the notebook's folder; None where the file is not in the
+             course
     """
 
     name: str
@@ -29,10 +31,10 @@ class Helper(NamedTuple):
 
 
 def helpers_of(notebook: str) -> list[Helper]:
-    """Return the names of labkit that a lesson's notebook imports, in order; none where it cannot
-    be found or read.
+    """Return a `Helper` for each name of labkit that a notebook imports, in order of the cells.
 
     notebook  the lesson's name without .ipynb, as `start` is given it
+    returns   [] where the notebook cannot be found or read
     """
     path = _path_of(notebook)
     try:
@@ -44,8 +46,9 @@ def helpers_of(notebook: str) -> list[Helper]:
 
 
 def _path_of(notebook):
-    """Return the notebook that runs: as JupyterLab names it, else the lesson of the course; None
-    without either.
+    """Return the path of the notebook that runs; None where there is no file.
+
+    It is the one that JupyterLab names, else the lesson of the course.
     """
     session = Path(os.environ.get("JPY_SESSION_NAME", ""))
     for path in (session, root() / "notebooks" / f"{notebook}.ipynb"):
@@ -55,7 +58,7 @@ def _path_of(notebook):
 
 
 def _imported(path):
-    """Return [(module, name)] of all `from labkit... import ...` of a notebook, each once."""
+    """Return [(module, name)] of all `from labkit... import ...` in a notebook, each once."""
     names = []
     # read as JSON: nbformat takes two seconds to import, which every `start` would wait for
     for cell in json.loads(path.read_bytes())["cells"]:
@@ -67,6 +70,7 @@ def _imported(path):
 
 
 def _imports_in(source):
+    """Return [(module, name)] that a cell imports from labkit; [] if its syntax is wrong."""
     try:
         module = ast.parse(source)
     except SyntaxError:  # a reader is still writing it
@@ -79,8 +83,9 @@ def _imports_in(source):
 
 
 def _described(module, name, folder):
-    """Return the `Helper` of a name, with a link as seen from a folder; None where its source is
-    not found.
+    """Return the `Helper` of a name of a module; None where its source is not found.
+
+    folder  the folder of the notebook, from which the link starts
     """
     source = _source_of(module, name)
     if source is None:
@@ -94,8 +99,9 @@ def _described(module, name, folder):
 
 
 def _source_of(module, name):
-    """Return (file, line, docstring) of a name of a module: defined or imported there, or a
-    submodule; else None.
+    """Return (file, line, docstring) of a name of a module; None where the name is not found.
+
+    The name may be defined in the module, imported there from another one, or be a submodule.
     """
     path = _file_of(module)
     if path is None:

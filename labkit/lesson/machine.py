@@ -1,4 +1,4 @@
-"""What this machine has for the course, and what each gap costs a reader."""
+"""Show what this machine has for the course, and what a reader misses for each thing it lacks."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,8 @@ from labkit.device.packages import Check
 from labkit.doctor import examine
 from labkit.lesson import cards
 
-COSTS = {  # how the name of a check begins, and what it costs that this is not here
+# {beginning of a check's name: what the reader misses where the check fails}
+COSTS = {
     "gpu": "what needs a GPU is not measured: recorded rows of named GPUs stand in its place",
     "bf16 on the CPU": "16-bit numbers work, but are slower than 32-bit ones, so nothing is "
     "gained by them here",
@@ -19,8 +20,11 @@ COSTS = {  # how the name of a check begins, and what it costs that this is not 
 
 
 class Gap(NamedTuple):
-    """Something that is not here: its name, what that costs, and how to get it (None: it cannot
-    be got here).
+    """Something that this machine lacks.
+
+    name  of the check that failed, such as "gpu"
+    cost  what the reader misses
+    fix   how to get it; None where this machine cannot have it
     """
 
     name: str
@@ -29,10 +33,9 @@ class Gap(NamedTuple):
 
 
 def show_machine() -> None:
-    """Show what this machine has, and for each thing that is not here what it costs and how to get
-    it.
+    """Show what this machine has, and for each thing that it lacks the cost and the fix.
 
-    It really imports the engines, which takes some seconds.
+    The check really imports the engines, which takes some seconds.
     """
     checks = {check.name: check for check in examine()}
     gaps = [gap_of(check) for check in checks.values() if not check.ok]
@@ -40,8 +43,9 @@ def show_machine() -> None:
 
 
 def gap_of(check: Check) -> Gap:
-    """Return what it costs that a check is not ok: in the words above, else as the check itself
-    says.
+    """Return the `Gap` of a check that is not ok.
+
+    The cost is the text in COSTS; where COSTS has none for this check, the check's own detail.
     """
     cost = check.detail
     for beginning, cost_in_words in COSTS.items():

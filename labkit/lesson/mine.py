@@ -1,8 +1,7 @@
-"""The reader's own network: `from mine import network, inputs, labels` finds `my-lessons/mine.py`
-from any folder.
+"""Import the reader's own network: `from mine import network, inputs, labels`, from any folder.
 
-A file that cannot be used is a LabError in words. Where the folder cannot be written, the stand-in
-of the template is taken instead.
+The file is `my-lessons/mine.py`. A file that cannot be used is a LabError in words. Where the
+folder cannot be written, the template, with a network of the course, is imported instead.
 """
 
 import importlib
@@ -29,12 +28,13 @@ NAMES = tuple(MEANINGS)
 
 
 def make_importable() -> None:
-    """Let `import mine` find the reader's file, made when it is missing, and read it anew at the
-    next import.
+    """Make `import mine` find the reader's file; write the file from the template if it is missing.
+
+    The next import reads the file anew, and so does an import after each change of the file.
     """
     with suppress(OSError):  # a folder that cannot be written: the template stands in
         network_file()
-    _say_which_is_read()
+    _warn_of_local_file()
     sys.modules.pop("mine", None)
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
@@ -45,16 +45,17 @@ def make_importable() -> None:
         kernel.events.register("pre_run_cell", _forget_changed_file)
 
 
-def _say_which_is_read():
-    """Say that a `mine.py` beside the notebook is not the one that is read, where there is one."""
+def _warn_of_local_file():
+    """Warn where a `mine.py` beside the notebook is not the file that is imported."""
     local_file = Path.cwd() / "mine.py"
     if local_file.is_file() and local_file.resolve() != _file().resolve():
         print(f"{local_file} is not read: your own network is that of {_file()}.")
 
 
 def _forget_changed_file(_cell=None):
-    """Let the next import read the file anew where it was changed since; IPython calls this
-    before each cell.
+    """Drop the imported module if its file has changed; the next import reads the file again.
+
+    IPython calls this before each cell.
     """
     module = sys.modules.get("mine")
     if module is not None and _stamp(_file()) != getattr(module, "__stamp__", None):
@@ -62,14 +63,12 @@ def _forget_changed_file(_cell=None):
 
 
 def _stamp(file):
-    """Return what changes with a file: its path and the time of its last change."""
+    """Return (path, time of the last change) of a file, which differs when the file has changed."""
     return str(file), file.stat().st_mtime_ns
 
 
 def network_file() -> Path:
-    """Return the path of the reader's own network, `mine.py`, made from the template when it is
-    missing.
-    """
+    """Return the path of the reader's `mine.py`; copy the template there if it is missing."""
     path = my_lessons() / "mine.py"
     if not path.exists():
         copy(TEMPLATE, path)
@@ -77,7 +76,7 @@ def network_file() -> Path:
 
 
 def _file():
-    """The reader's file, or the template where there is none."""
+    """Return the path of the reader's `mine.py`, or that of the template where there is none."""
     path = my_lessons() / "mine.py"
     return path if path.is_file() else TEMPLATE
 
@@ -101,7 +100,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Mine(Loader):
-    """Runs the reader's file, and says in words what is wrong with it."""
+    """Run the reader's file as the module `mine`; raise LabError where the file cannot be used."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -120,7 +119,7 @@ class _Mine(Loader):
 
 
 def _broken(file, error):
-    """Return the LabError of a file that does not run: the line, and what Python says of it."""
+    """Return the LabError for a file that raises: the line, and Python's message."""
     line = None
     if isinstance(error, SyntaxError):
         line = error.lineno
@@ -140,12 +139,14 @@ def _broken(file, error):
 
 
 def _is_in(frame, file):
+    """Return whether a stack frame runs code of this file."""
     return frame.f_code.co_filename == str(file)
 
 
 def _require_names(file, module):
-    """Raise LabError without network or inputs; labels may be missing until a lesson asks for
-    them.
+    """Raise LabError where the module does not set `network` or `inputs`.
+
+    Where only `labels` is missing, the LabError comes when a lesson asks for `labels`.
     """
     missing = [name for name in NAMES if name not in vars(module)]
     if {*missing} - {"labels"}:
@@ -161,7 +162,7 @@ def _require_names(file, module):
 
 
 def _unset(file, missing):
-    """Return the LabError of a file that does not set these names."""
+    """Return the LabError for a file that does not set the names in `missing`."""
     return LabError(
         f"Your own network, mine.py, does not set {' and '.join(missing)}.",
         expected=f"a file that sets {', '.join(NAMES)}",
@@ -171,9 +172,7 @@ def _unset(file, missing):
 
 
 def _require_fitting(file, module):
-    """Put a network that trains into evaluation; raise LabError where inputs and labels are not
-    as many.
-    """
+    """Raise LabError where inputs and labels differ in number; switch the network to evaluation."""
     if getattr(module.network, "training", False):
         module.network.eval()
         print(
@@ -192,8 +191,11 @@ def _require_fitting(file, module):
 
 
 class Named(NamedTuple):
-    """What the report says of the reader's network: its class, its number of weights, whether it
-    is the stand-in.
+    """How the report names the reader's network.
+
+    network   name of its class
+    weights   number of its weights; None where it has no `parameters`
+    stand_in  whether it is the network of the template: the reader has not put in another one
     """
 
     network: str
@@ -202,9 +204,9 @@ class Named(NamedTuple):
 
 
 def described() -> Named:
-    """Describe the reader's network as the report names it.
+    """Import the reader's network and return its `Named`, for the report.
 
-    Raises LabError for a file that cannot be used.
+    Raises  LabError for a file that cannot be used
     """
     module: Any = importlib.import_module("mine")
     network = module.network

@@ -1,8 +1,7 @@
-"""netron on ONNX models, offline: one self-contained page, for a notebook or a browser tab, without
-any server.
+"""Draw ONNX models with netron, offline: one self-contained page, for a cell or a browser tab.
 
 A model becomes one page: netron's own files and the graph, packed together. The page runs in a
-sandbox that may ask no host for anything, so it works wherever the notebook does: behind a remote
+sandbox that may ask no host for anything. It works wherever the notebook does: behind a remote
 JupyterLab, in a saved page, on a machine without network.
 
 Source   netron, https://github.com/lutzroeder/netron, MIT licence
@@ -29,11 +28,12 @@ from labkit.files import artifacts, short_digest, write_text
 from labkit.lesson import cards
 
 IN_A_CELL = 520  # CSS pixels, the height of a drawing
-# bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
+# bytes; larger tensors are left out of a drawing, for they would swell the saved notebook
 IN_A_NOTEBOOK = 16 * 2**10
 WHOLE_MODEL = 256 * 2**20  # bytes; `labkit view` shows a model up to this size with all its weights
 IN_A_LARGE_MODEL = 2**20  # bytes per tensor, in a model above that
-_SHRINKS = 2**24  # bytes; more are weights, which would take seconds and hardly shrink
+# bytes; more than this are weights, which would take seconds to compress and hardly shrink
+_SHRINKS = 2**24
 _LEFT_OUT = "left out of this page"  # netron names this as the place of a tensor that is not there
 # An import names only modules that stand before it. netron knows many formats; these are what it
 # takes for ONNX.
@@ -42,15 +42,15 @@ _MODULES = ("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuff
 
 
 def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -> None:
-    """Show models side by side, drawn by netron.
+    """Show models side by side in a notebook, drawn by netron; do nothing outside a notebook.
 
     path           an ONNX file
-    further_paths  those of the models to its right
+    further_paths  ONNX files of the models to its right
     embedded       also save the drawing in the executed notebook. JupyterLab shows a saved drawing
                    only to the person who ran the notebook: put a picture beside it for others
-    Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what
-    is missing. In a headless run the drawing is kept as a page of its own, and linked; outside a
-    notebook nothing is shown.
+                   Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a
+                   note says what is missing. In a headless run the drawing becomes a page of its
+                   own, and the cell shows a link to that page, unless `embedded` is true.
     Raises  LabError for a file that is not an ONNX model
     """
     from IPython.display import HTML, display
@@ -67,8 +67,9 @@ def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -
 
 
 def _linked(graphs):
-    """Return a link to the drawing as a page in artifacts/graphs, as seen from the folder of the
-    executed notebook.
+    """Write the drawing as a page in artifacts/graphs, and return HTML that links to it.
+
+    The link starts from the folder of the executed notebook, artifacts/executed/PROFILE.
     """
     text = page(graphs)
     name = f"{short_digest(text)}.html"
@@ -78,7 +79,7 @@ def _linked(graphs):
 
 
 def whole_page(path: str | Path, *further_paths: str | Path) -> str:
-    """Return the models side by side as one page for a browser tab.
+    """Return one HTML page for a browser tab, with the models side by side.
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
@@ -90,14 +91,16 @@ def whole_page(path: str | Path, *further_paths: str | Path) -> str:
 
 
 def open_tab(address: str) -> None:
-    """Open a browser tab where there is a display; elsewhere a browser of the terminal would
-    take its place.
+    """Open a browser tab where there is a display.
+
+    Without a display nothing happens: a browser of the terminal would take the terminal's place.
     """
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open_new_tab(address)
 
 
 def _largest_tensor(path):
+    """Return the size in bytes above which tensors of this file are left out of the drawing."""
     if path.is_file() and path.stat().st_size <= WHOLE_MODEL:
         return WHOLE_MODEL
     return IN_A_LARGE_MODEL
@@ -110,8 +113,8 @@ class Graph(NamedTuple):
     """A model ready to be drawn.
 
     name        the file's name
-    packed      its bytes, without the tensors that were too large
-    operators   names of the operators that it uses
+    packed      the model as serialized bytes, without the values of large tensors
+    operators   names of the operators in the graph
     """
 
     name: str
@@ -122,8 +125,9 @@ class Graph(NamedTuple):
 def _read_graph(path, *, largest_tensor):
     """Read the `Graph` of an ONNX file. No other file is opened, whatever the model refers to.
 
-    largest_tensor  bytes; tensors above it are left out
-    Raises          LabError for what is not an ONNX file; a graph that is wrong is drawn as it is
+    largest_tensor  bytes; the values of tensors above this size are left out
+    Raises          LabError for a file that is not ONNX or has no nodes; a wrong graph is drawn as
+                    it is
     """
     path = Path(path)
     model = parsed(path)
@@ -138,7 +142,7 @@ def _read_graph(path, *, largest_tensor):
 
 
 def _empty(tensor):
-    """Take a tensor's values away, in place; name, type and shape stay."""
+    """Remove a tensor's values, in place; name, type and shape stay."""
     short = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
     short.data_location = TensorProto.EXTERNAL
     short.external_data.add(key="location", value=_LEFT_OUT)
@@ -151,16 +155,16 @@ def _empty(tensor):
 def page(graphs, *, height=None):
     """Return HTML that draws each `Graph` in a frame of its own, side by side.
 
-    height  of the frames in CSS pixels; None: a page of its own, as high as its window
+    height  of the frames in CSS pixels; None: as high as the browser's window
     Raises  Unavailable, where netron is not installed
     """
     return cards.template("frames.html").render(graphs=graphs, height=height, document=_document)
 
 
 def _document(graph):
-    """Return netron's page with one graph in it, which draws itself when opened."""
+    """Return netron's page with one `Graph` in it, which draws itself when opened."""
     netron = _netron()
-    # Those of the graph alone: those of all operators take 5 MB.
+    # The descriptions of the graph's own operators only: those of all operators take 5 MB.
     operators = [entry for entry in netron["operators"] if entry["name"] in graph.operators]
     packed = {
         "modules": netron["modules"],
@@ -174,8 +178,9 @@ def _document(graph):
 
 @functools.cache
 def _netron():
-    """Return what our page takes of netron's own files: {"style", "body", "modules" (packed),
-    "operators"}.
+    """Return the parts of netron's own files that the page needs, with its modules packed.
+
+    returns  {"style", "body", "modules", "operators"}
     """
 
     def read(name):
@@ -192,7 +197,7 @@ def _netron():
 
 
 def _netron_folder():
-    """Return the folder of netron's files."""
+    """Return the folder of netron's files; Unavailable where netron is not installed."""
     netron = packages.imported(
         "netron", problem="netron is not installed: the graph cannot be drawn."
     )
@@ -200,9 +205,9 @@ def _netron_folder():
 
 
 def _packed(data):
-    """Return bytes, compressed, as text.
+    """Compress bytes, and return them as base64 text.
 
-    The same bytes give the same text: no time stands in it.
+    The same bytes always give the same text, because gzip's time stamp is left out.
     """
     level = 9 if len(data) < _SHRINKS else 0
     return base64.b64encode(gzip.compress(data, level, mtime=0)).decode()

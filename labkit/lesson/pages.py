@@ -1,4 +1,4 @@
-"""An executed notebook as a readable page that fetches nothing from elsewhere."""
+"""Turn executed notebooks into readable HTML pages that fetch nothing from the web."""
 
 import os
 import re
@@ -13,8 +13,7 @@ from labkit.notebook import read_notebook
 
 
 def readable_pages(notebooks):
-    """Make a readable page beside each executed notebook, where it is not there or older than the
-    notebook.
+    """Write a readable HTML page beside each executed notebook, unless an up-to-date page is there.
 
     notebooks  their paths
     returns    {path of a notebook: path of its page}
@@ -22,26 +21,25 @@ def readable_pages(notebooks):
     pages = {notebook: notebook.with_suffix(".html") for notebook in notebooks}
     outdated = []
     for notebook, page in pages.items():
-        if not page.exists() or _changed(page) < _changed(notebook):
+        if not page.exists() or _changed_at(page) < _changed_at(notebook):
             outdated.append(notebook)
     if len(outdated) < 2:
         for notebook in outdated:
             _write(notebook)
-    else:  # a page takes a second or two
+    else:  # in parallel, for a page takes a second or two
         workers = min(len(outdated), usable_cores())
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
             list(pool.map(_write, outdated))
     return pages
 
 
-def _changed(path):
+def _changed_at(path):
+    """Return the time of the last change of a file, in seconds."""
     return path.stat().st_mtime
 
 
 def _write(path):
-    """Write an executed notebook as one HTML page; nbconvert's own full page would fetch scripts
-    from the web.
-    """
+    """Write an executed notebook as one HTML page; nbconvert's full page would fetch scripts."""
     notebook = read_notebook(path)
     # Draw the formulas, hide the cells that are hidden in JupyterLab, and describe the pictures.
     for cell in notebook.cells:
@@ -71,8 +69,9 @@ def _exporter():
 
 
 def _formula(match):
-    """Return a formula as MathML, which browsers draw themselves; what is no LaTeX stays as it
-    is typed.
+    """Return a formula as MathML, which browsers draw themselves; as code where it is not LaTeX.
+
+    match  of the regular expression in `_write`: "$$formula$$" or "$formula$"
     """
     from latex2mathml.converter import convert
 

@@ -1,5 +1,6 @@
-"""The picture to remember of a lesson: a small PNG in `artifacts/pictures/`, one per run, which
-the report shows.
+"""Store the picture to remember of a lesson, which the report shows.
+
+It is a small PNG in `artifacts/pictures/`, one per run.
 """
 
 import base64
@@ -15,22 +16,22 @@ DPI = 90  # a picture of 6.5 inches has 585 pixels, and 20 to 60 kB
 
 
 class StoredPicture(NamedTuple):
-    """Where a picture lies, relative to artifacts/, and what it shows in words."""
+    """The file of a picture, relative to artifacts/, and what the picture shows, in words."""
 
     file: str | None
     words: str | None
 
 
 def keep(picture: Any, run_key: str) -> StoredPicture:
-    """Store a picture beside the run, and return where it lies.
+    """Store a picture as the picture of a run, and return its `StoredPicture`.
 
-    picture  the name of the call of `labkit.plots` that drew it, or a figure
-    run_key  the run that it belongs to; an earlier picture of this run is replaced
-    Raises   LessonError for the name of a picture that was not drawn
+    picture  the name of the function of `labkit.plots` that drew it, such as "ladder", or a figure
+    run_key  key of the run; an earlier picture of this run is replaced
+    Raises   LessonError where no function of that name has drawn a picture
     """
     from labkit.plots.canvas import in_words
 
-    figure = _drawn(picture) if isinstance(picture, str) else picture
+    figure = _last_drawn(picture) if isinstance(picture, str) else picture
     file = f"{FOLDER}/{re.sub(r'[^A-Za-z0-9_.-]', '-', run_key)}.png"
     page = io.BytesIO()
     figure.savefig(page, format="png", dpi=DPI)
@@ -39,8 +40,8 @@ def keep(picture: Any, run_key: str) -> StoredPicture:
     return StoredPicture(file, in_words(figure))
 
 
-def _drawn(name):
-    """Return the last picture that the call of this name drew."""
+def _last_drawn(name):
+    """Return the figure that the function of this name in `labkit.plots` drew last."""
     from labkit.plots.canvas import drawn
 
     if name not in drawn:
@@ -54,9 +55,7 @@ def _drawn(name):
 
 
 def as_uri(file: str | None) -> str | None:
-    """Return a stored picture as a data URI, for pages that fetch nothing; None where there is
-    none.
-    """
+    """Return a stored picture as a data URI, for pages that fetch nothing; else None."""
     path = artifacts() / file if file else None
     if path is None or not path.is_file():
         return None

@@ -1,9 +1,8 @@
-"""How far the reader is: lessons run to their end, exercises solved, how near the predictions were.
-From the ledger.
+"""Compute from the ledger how far the reader is: lessons done, exercises solved, predictions near.
 
-Counted is what the reader did: runs by hand, first answers only (a second time the result is
-known), and exercises that passed in a run that did not fill in the reference answers. Rows of
-others are not counted.
+Only what the reader did counts: runs by hand, the first answer to each question (the second time
+the result is known), and exercises that passed in a run that did not fill in the reference answers.
+Rows that came from others with `labkit ledger merge` do not count.
 """
 
 import json
@@ -15,14 +14,17 @@ from labkit.ledger import find
 from labkit.ledger.rows import Answer, Batch, Completion, Prediction, Run
 from labkit.lesson.syllabus import lessons
 
-MIN_GUESSES = 3  # of one kind, before anything is said of them
+MIN_GUESSES = 3  # of one kind, before a sentence is made of them
 KINDS = {"x": "how many times", "%": "per cent", "points": "points", "s": "time", "ms": "time"}
 KIND_OF_OTHER_UNITS = "counts and sizes"
 
 
 class Step(NamedTuple):
-    """What the reader did in one lesson; `near` and `off` count predictions, `state` is "done",
-    "begun" or "".
+    """What the reader did in one lesson.
+
+    state      "done", "begun" or "" (not begun)
+    solved     number of exercises that passed, of `exercises`
+    near, off  number of predictions that were near the result, and of those that were not
     """
 
     name: str
@@ -35,12 +37,17 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """All lessons in order, and `leanings`: a sentence per kind of guess."""
+    """How far the reader is in the course.
+
+    steps     the `Step` of each lesson, in order
+    leanings  one sentence per kind of guess: whether the reader guesses too high or too low
+    """
 
     steps: list
     leanings: tuple
 
     def __bool__(self):
+        """Return whether the reader has begun anything."""
         return any(step.state or step.solved for step in self.steps)
 
     @property
@@ -52,8 +59,10 @@ class Progress:
         return None
 
     def summary(self):
-        """Return one sentence, such as "2 of 16 lessons run to their end, 5 of 41 exercises
-        solved by you.".
+        """Return the progress in one sentence.
+
+        Such as "2 of 16 lessons run to their end, 5 of 41 exercises solved by you, 7 of 12
+        predictions near."
         """
         done = sum(step.state == "done" for step in self.steps)
         solved = sum(step.solved for step in self.steps)
@@ -87,8 +96,9 @@ def progress() -> Progress:
 
 
 def _first_guesses(by_hand):
-    """Return {(notebook, question): `Prediction`}, the first answer that was given before the
-    result was shown.
+    """Return {(notebook, prediction id): `Prediction`}: the reader's first answer to each question.
+
+    Answers that were given after the result was shown do not count.
 
     by_hand  {run key: notebook}, the oldest run first
     """
@@ -102,6 +112,14 @@ def _first_guesses(by_hand):
 
 
 def _step(lesson, ended, begun, solved, guesses):
+    """Return the `Step` of a lesson.
+
+    lesson   a `LessonPage`
+    ended    names of the notebooks that ran to their end
+    begun    names of the notebooks that were started
+    solved   ids of the exercises that passed
+    guesses  as `_first_guesses` returns them
+    """
     rows = [row for (notebook, _), row in guesses.items() if notebook == lesson.name]
     state = ""
     if lesson.name in ended:
@@ -119,13 +137,14 @@ def _step(lesson, ended, begun, solved, guesses):
 
 
 def _is_near(row):
-    """Return whether a guess lies within a quarter of the result, or inside what the run allows."""
+    """Return whether a guess is right or close, or inside the interval of the result."""
     return row.verdict in ("right", "close") or (row.verdict == "open" and not row.reason)
 
 
 def _leanings(rows):
-    """Return a sentence per kind of guess that was made often enough: how many were too high,
-    and by how much.
+    """Return a sentence per kind of guess: how many guesses were too high, and by what factor.
+
+    A kind with fewer than MIN_GUESSES guesses gets none.
     """
     pairs_by_kind = {}
     for row in rows:
@@ -143,6 +162,7 @@ def _leanings(rows):
 
 
 def _leaning(kind, pairs):
+    """Return the sentence about one kind of guess; `pairs` are (guess, result)."""
     high = sum(guess > result for guess, result in pairs)
     low = sum(guess < result for guess, result in pairs)
     factors = [guess / result for guess, result in pairs if guess > 0 and result > 0]
@@ -153,6 +173,7 @@ def _leaning(kind, pairs):
 
 
 def _typically(factor):
+    """Say in words what the median factor of guess and result is."""
     distance = max(factor, 1 / factor)
     if distance < 1.1:
         return "the middle one is right"

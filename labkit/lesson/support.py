@@ -1,6 +1,4 @@
-"""What one lesson alone needs lies in notebooks/support, one module per lesson, where everybody
-can read it.
-"""
+"""Import the module with the code that one lesson alone needs, from notebooks/support."""
 
 import importlib
 import sys

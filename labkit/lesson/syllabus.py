@@ -1,6 +1,4 @@
-"""The lessons of the course: every `notebooks/NN_*.ipynb` with its title and exercises; and how
-a new one begins.
-"""
+"""Read the lessons of the course, `notebooks/NN_*.ipynb`, and begin new ones from templates."""
 
 import re
 from pathlib import Path
@@ -14,9 +12,7 @@ from labkit.notebook import read_notebook
 
 
 class LessonPage(NamedTuple):
-    """One notebook: its path; title, question and minutes by its first cell; the exercises its
-    cells ask for.
-    """
+    """A lesson: title, question and minutes from its first cell, exercises from all cells."""
 
     path: Path
     title: str
@@ -26,12 +22,14 @@ class LessonPage(NamedTuple):
 
     @property
     def name(self):
+        """Return the name of the notebook without .ipynb, such as "01_deployment_fundamentals"."""
         return self.path.stem
 
     @property
     def slug(self):
-        """Return the name without its number, such as "what-limits-speed": recorded rows and
-        claims are found by it.
+        """Return the name without its number, such as "what-limits-speed".
+
+        Recorded rows and claims are found by the slug.
         """
         return slug(self.name)
 
@@ -42,7 +40,7 @@ class LessonPage(NamedTuple):
 
 
 def lessons() -> list:
-    """Return all lessons in order."""
+    """Return the `LessonPage` of each lesson, in the order of the course."""
     return [_read_lesson(path) for path in notebooks()]
 
 
@@ -81,14 +79,13 @@ def _read_lesson(path):
 
 
 def new_lesson(number: str, name: str) -> Any:
-    """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test
-    them with.
+    """Begin a lesson from the templates: a notebook that runs, its exercises, and test answers.
 
     number   two digits, such as "21"
     name     words joined by underscores, such as "a_lesson_of_mine"
     returns  the paths of the three files
-    Raises   LabError for a number or name of another form, and where a lesson of that number is
-             there already
+    Raises   LabError for a number or name of another form, and where a lesson has that number
+             already
     """
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LabError(
@@ -117,13 +114,16 @@ def new_lesson(number: str, name: str) -> Any:
     }
     texts = {}
     for template, target in targets.items():
-        texts[target] = _filled(template, words)
+        texts[target] = _fill_template(template, words)
     write_together(texts)
     return targets.values()
 
 
-def _filled(template, words):
-    """Return the text of a template with {placeholder: word} filled in."""
+def _fill_template(template, words):
+    """Return the text of a template with each placeholder replaced by its word.
+
+    words  {placeholder: word}
+    """
     path = Path(__file__).parent.parent / "templates" / template
     text = path.read_text(encoding="utf-8")
     for placeholder, word in words.items():

@@ -1,4 +1,4 @@
-"""The verdicts on predictions and claims."""
+"""Judge predictions and claims by the numbers of a run."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,15 +7,15 @@ from labkit.errors import LessonError
 from labkit.measure.stats import MIN_SAMPLES_TO_DECIDE
 
 CLOSE = 1.25  # a prediction within this factor of the result counts as close
-RIGHT = 1.1  # and within this one as right
+RIGHT = 1.1  # a prediction within this factor of the result counts as right
 NOT_MEASURED = "not measured in this run"
 
 
 class Bounds(NamedTuple):
-    """Where a claim says that its number lies; None: no bound on that side.
+    """The range in which a claim says that its number lies; None: no bound on that side.
 
     at_least, at_most  belong to the range
-    above, below       do not
+    above, below       do not belong to the range
     """
 
     at_least: float | None = None
@@ -24,12 +24,14 @@ class Bounds(NamedTuple):
     below: float | None = None
 
     def verdict(self, low, high):
-        """Say "holds" where the whole interval lies within, "fails" where no part of it does,
-        else "inconclusive".
+        """Judge the interval from `low` to `high`: "holds", "fails" or "inconclusive".
+
+        It holds where the whole interval lies within the bounds, and fails where the whole interval
+        lies beyond one of them.
         """
         if self._is_large_enough(low) and self._is_small_enough(high):
             return "holds"
-        if not math.isfinite(high - low):  # a single training allows anything
+        if not math.isfinite(high - low):  # a single training: its interval has no end
             return "inconclusive"
         # no number of the interval is large enough, or none is small enough
         if not self._is_large_enough(high) or not self._is_small_enough(low):
@@ -50,15 +52,14 @@ class Bounds(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The numbers that a claim or a result rests on; all None but `doubt` when nothing was
-    measured.
+    """The numbers behind a claim or a result; None where nothing was measured, except `doubt`.
 
     value      an option, a number, or the point estimate of an interval
-    low, high  the interval that gets the verdict: a ratio of timings with its noise floor on both
-               sides
-    floor      that noise floor, 0 without one
-    doubt      why it decides nothing, wherever it lies
-    basis      what the interval rests on, where its kind has a name: "t, n = 3"
+    low, high  the interval that is judged: of a ratio of timings, widened on both sides by the
+               noise floor
+    floor      the noise floor of the ratio as a fraction, 0 for all else
+    doubt      why these numbers cannot decide a claim, wherever they lie; None: they can
+    basis      the kind of interval and its sample size, such as "t, n = 3", where it has a name
     """
 
     value: float | str | None = None
@@ -69,7 +70,7 @@ class Evidence(NamedTuple):
     basis: str | None = None
 
     def numbers(self):
-        """Return {field: value} of the rows that rest on it."""
+        """Return {field: value} for the fields that a ledger row takes from this evidence."""
         return {"value": self.value, "low": self.low, "high": self.high, "basis": self.basis}
 
 
@@ -77,10 +78,11 @@ NOTHING = Evidence(doubt=NOT_MEASURED)
 
 
 def weigh(value: Any) -> Evidence:
-    """Return the `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no
-    evidence.
+    """Return the `Evidence` in an option, a number, a `Ratio` or an `Interval`.
 
-    Raises  LessonError for a bare pair of numbers: it does not say how many samples stand behind it
+    None and NaN count as not measured.
+
+    Raises  LessonError for a bare pair of numbers, which does not say how many samples it rests on
     """
     if value is None:
         return NOTHING
@@ -102,9 +104,10 @@ def weigh(value: Any) -> Evidence:
 
 
 def _weigh_interval(interval, samples, kind):
-    """Return the `Evidence` in a `Ratio` or an `Interval` of so many samples.
+    """Return the `Evidence` in a `Ratio` or an `Interval`.
 
-    kind  what the samples are called: "pairs" or "samples"
+    samples  their number
+    kind     their name: "pairs" or "samples"
     """
     low = float(interval.low)
     high = float(interval.high)
@@ -118,7 +121,8 @@ def _weigh_interval(interval, samples, kind):
     doubt = None
     if samples < min_samples:
         doubt = f"only {samples} of the {min_samples} {kind} that are needed"
-    if not math.isfinite(high - low):  # shown as one number, or as none where there is none
+    # an interval without an end is shown as its middle, or not at all where that is not finite
+    if not math.isfinite(high - low):
         doubt = doubt or "its interval has no end"
         if not math.isfinite(middle):
             return Evidence(doubt=doubt)
@@ -136,10 +140,12 @@ def _weigh_interval(interval, samples, kind):
 
 
 def of_prediction(row):
-    """Return the verdict on a revealed prediction: "no answer", "right", "close" (numbers only) or
-    "off".
+    """Return the verdict on a revealed prediction: "no answer", "right", "close", "off" or "open".
 
-    "open" when there is no result, or a reason to doubt it, or when its interval allows the answer.
+    It is "close" only for numbers. It is "open" when there is no result, or a reason to doubt the
+    result, or when the answer lies inside the interval of the result.
+
+    row  a `Prediction` with its result
     """
     if row.source == "default":
         return "no answer"
@@ -165,9 +171,12 @@ def of_prediction(row):
 
 
 def of_claim(evidence, bounds, reason=None):
-    """Return (verdict, why it stays open or None) of a claim, by its `bounds` and this evidence.
+    """Return (verdict, why the claim stays open) of a claim.
 
-    reason  why the number proves nothing, wherever it lies; it keeps the claim open
+    evidence  an `Evidence`
+    bounds    a `Bounds`
+    reason    why the number proves nothing, wherever it lies: the verdict is then "inconclusive"
+    returns   "holds", "fails" or "inconclusive"; and a text, None where the evidence decides
     """
     if reason or evidence.doubt:
         return "inconclusive", reason or evidence.doubt
@@ -175,7 +184,7 @@ def of_claim(evidence, bounds, reason=None):
     verdict_without_floor = bounds.verdict(
         evidence.low * (1 + evidence.floor), evidence.high / (1 + evidence.floor)
     )
-    # the noise floor, by which the interval was widened, decides it
+    # the verdict depends on the noise floor, by which the interval was widened
     if verdict != verdict_without_floor:
         return verdict, f"the same code twice differed by up to {100 * evidence.floor:.2g} % here"
     return verdict, None

@@ -1,4 +1,4 @@
-"""The widgets of a prediction, for a reader who can click.
+"""Show the widgets of a prediction, for a reader who can click.
 
 The kernel may handle a click in another thread, while a cell runs, and two clicks at once.
 """
@@ -15,11 +15,14 @@ _one_at_a_time = threading.RLock()
 
 
 def show_question(row, options, record):
-    """Show buttons, or a number field with a button.
+    """Show one button per option, or a number field with a button.
 
-    options  texts of the buttons; None: a number is asked for
-    record   function (answer) that keeps the answer and returns its row
-    The answer is an output of its own, not a widget: it can still be read when the kernel is gone.
+    The reader's answer is shown as an output of its own, not as a widget: a saved notebook still
+    has the answer when the kernel is gone.
+
+    row      the `Prediction` as stored so far
+    options  texts of the buttons; None: show the number field
+    record   function (answer) that stores the answer and returns the new `Prediction`
     """
 
     def answer(value):
@@ -37,7 +40,7 @@ def show_question(row, options, record):
 
 
 def _choices(options, row, answer):
-    """Return a button for each option; the one clicked last is marked."""
+    """Return a button for each option, with the option that was clicked last marked."""
     buttons = [
         widgets.Button(description=option, layout=widgets.Layout(width="auto"))
         for option in options
@@ -64,11 +67,10 @@ def _choices(options, row, answer):
 
 
 def _number_field(row, answer):
-    """Return a number field, its unit, and a button. What is typed is recorded when the field is
-    left, too.
+    """Return [number field, unit, button]. A number is recorded when the field is left, too.
 
-    A text field, because a browser's number field turns 1,5 into 15 where the comma is not its
-    decimal sign.
+    It is a text field, because a browser's number field turns 1,5 into 15 where the comma is not
+    its decimal sign.
     """
     field = widgets.Text(value=f"{float(row.answer):g}", layout=widgets.Layout(width="8em"))
     field.continuous_update = False

@@ -1,8 +1,8 @@
-"""Runs notebooks as one batch that can be killed and continued.
+"""Run notebooks as one batch that can be killed and continued.
 
 Each start of a notebook is an `Attempt` row with a run key of its own,
-`<batch>/<notebook>/<number>`; the notebook finds it in `LABKIT_RUN_KEY`. A batch is known by its
-settings and by the digest of the notebooks and of labkit.
+`<batch>/<notebook>/<number>`; the notebook reads it from `LABKIT_RUN_KEY`. A batch is identified by
+its settings and by the digest of the notebooks and of labkit.
 """
 
 import json
@@ -24,20 +24,22 @@ from labkit.runner.tasks import LIMITS, label
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a batch: one `Attempt` row per task, in order."""
+    """The result of a batch: one `Attempt` row per task, in order."""
 
     attempts: list[Attempt]
 
     @property
     def ok(self):
-        """True if every task passed."""
+        """Return whether every task passed."""
         return all(attempt.status == "passed" for attempt in self.attempts)
 
 
 def run(notebooks, settings, *, show):
-    """Do the work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`.
+    """Do the work of `labkit.runner.run_batch`, and return a `Result`.
 
-    Returns a `Result`.
+    notebooks  as in `run_batch`
+    settings   a `BatchSettings`
+    show       whether to print progress
     """
     require_known(settings.profile, LIMITS, "profile")
     all_tasks = tasks.listed(sources.find(notebooks), settings)
@@ -61,7 +63,13 @@ def run(notebooks, settings, *, show):
 
 
 def _run(todo, batch, settings, *, progress, go_on):
-    """Run tasks, here or on a cluster, and yield the `Attempt` of each when it has ended."""
+    """Run tasks, here or on a cluster, and yield the `Attempt` of each when it has ended.
+
+    todo      list of `NotebookTask`
+    batch     the `Batch` row
+    progress  a `Progress`
+    go_on     function that raises when the batch was told to stop
+    """
     run_jobs = local.run
     if settings.cluster:
         from labkit.runner import cluster  # here: only a cluster needs it
@@ -77,8 +85,9 @@ def _run(todo, batch, settings, *, progress, go_on):
 
 @contextmanager
 def _only_batch():
-    """Hold the lock of the artifacts, or raise LabError; files that a kill left unfinished are
-    removed.
+    """Hold the lock of the artifacts folder; LabError where another batch holds it.
+
+    Temporary files of a batch that was killed are removed.
     """
     try:
         with FileLock(artifacts() / ".batch.lock", timeout=0):
@@ -94,10 +103,9 @@ def _only_batch():
 
 
 def _is_finished(attempt):
-    """True if an earlier attempt passed and its output is still there: it need not run again.
+    """Return whether an attempt has a published notebook, with the attempt's run key in it.
 
-    The output is published only after the run was found to count, and it carries the key of its
-    run.
+    Then the attempt passed, because a notebook is published only after its run was found to count.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         page = json.loads((artifacts() / attempt.output).read_bytes())
@@ -106,10 +114,10 @@ def _is_finished(attempt):
 
 
 def _settle_stale_attempts():
-    """Settle attempts that were running when their batch was stopped or killed; this batch has the
-    lock, none runs.
+    """Give each attempt that is still "running" in the ledger its true status.
 
-    An attempt whose output was published has passed.
+    This batch holds the lock, so no attempt really runs: its batch was stopped or killed. If its
+    output was published it has "passed", else it was "interrupted".
     """
     for stale in ledger.find(Attempt, status="running"):
         if _is_finished(stale):
@@ -131,8 +139,7 @@ def _settle_stale_attempts():
 
 
 def _begin(all_tasks, settings):
-    """Return the batch to run, new or continued, and {label: Attempt} of the tasks that need not
-    run again.
+    """Return (batch, {label: Attempt}): the batch to run, and its tasks that have passed already.
 
     A batch that began on a cluster may be continued on this machine, and the reverse.
     """

@@ -1,8 +1,9 @@
-"""Runs the tasks of a batch on the workers of a dask cluster: `labkit run --cluster ADDRESS`.
+"""Run the tasks of a batch on the workers of a dask cluster: `labkit run --cluster ADDRESS`.
 
-One dask task is one notebook with one seed. Its parcel comes back and is merged here: only this
-process writes into the ledger. Dask starts a task again when its worker died. What was sent and
-never came back is run again by the same command. `labkit.runner.remote` is the worker's side.
+One dask task is one notebook with one seed. The worker sends its rows and its executed notebook
+back as a parcel, which is merged here: only this process writes into the ledger. Dask starts a task
+again when its worker died. The same command runs again the tasks whose parcel never came back.
+`labkit.runner.remote` is the worker's side.
 """
 
 import asyncio
@@ -30,43 +31,44 @@ GOES_ON = "the same command then goes on, and what has passed is not run again"
 
 
 def run(jobs, settings, *, progress, go_on):
-    """Run tasks on a cluster and yield the `Attempt` of each when it has ended.
+    """Run tasks on a cluster, and yield the `Attempt` of each when it has ended.
 
     jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
-    settings  `labkit.runner.tasks.BatchSettings`
-    progress  a `Progress`
-    go_on     called now and then; raises when the batch was told to stop
+    settings  a `labkit.runner.tasks.BatchSettings`
+    progress  a `labkit.runner.progress.Progress`
+    go_on     function that is called at each step; it raises when the batch was told to stop
     """
-    with _connected(settings) as client:
-        # Those that measure last, because such a one waits until a worker has nothing else to do.
+    with _connected_client(settings) as client:
+        # Notebooks that measure come last: each waits until a worker has nothing else to do.
         jobs = sorted(jobs, key=lambda job: job[0].source.measures)
         unfinished = {}
         for position, (task, attempt) in enumerate(jobs):
             unfinished[_submit(client, task, settings, position)] = attempt
-        worker_seen = time.monotonic()
+        last_seen = time.monotonic()
         while unfinished:
             go_on()
             progress.tick({})
-            worker_seen = _time_of_worker(client, worker_seen)
+            last_seen = _last_seen_worker(client, last_seen)
             for future in list(unfinished):
                 if future.done():
-                    attempt = _settled(unfinished.pop(future), future)
+                    attempt = _store_outcome(unfinished.pop(future), future)
                     progress.end(attempt)
                     yield attempt
             time.sleep(POLL_S)
 
 
 @contextmanager
-def _connected(settings):
-    """Yield a dask client; `local` starts a worker on this machine, which only this machine can
-    reach.
+def _connected_client(settings):
+    """Yield a dask client of the cluster in `settings`.
+
+    The address "local" starts a worker on this machine, which no other machine can reach.
     """
     distributed = packages.imported(
         "distributed",
         problem="A cluster needs the package `distributed`.",
         fix="pip install distributed, or leave out --cluster",
     )
-    # labkit's own messages say what there is to know
+    # silence dask: labkit's own errors say what went wrong
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     address = settings.cluster
     with ExitStack() as contexts:
@@ -80,13 +82,13 @@ def _connected(settings):
             )
             address = contexts.enter_context(local_cluster).scheduler_address
         try:
-            asyncio.run(_reach(address))
+            asyncio.run(_require_scheduler(address))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             raise LabError(
                 "No scheduler answers there.",
                 expected="an address such as tcp://127.0.0.1:8786, or local; with tls://, dask's "
                 "settings for TLS",
-                found=f"{address}: {str(error).splitlines()[0]}",
+                found=f"{address}: {type(error).__name__}: {error}".splitlines()[0],
                 fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
             ) from error
         client = contexts.enter_context(
@@ -96,9 +98,10 @@ def _connected(settings):
         yield client
 
 
-async def _reach(address):
-    """Raise where no scheduler can be reached; a client would leave threads behind that go on
-    trying.
+async def _require_scheduler(address):
+    """Raise where no scheduler answers at the address.
+
+    A client, tried instead, would leave threads behind that keep trying.
     """
     from distributed import Security
     from distributed.comm import connect
@@ -110,7 +113,10 @@ async def _reach(address):
 
 
 def _submit(client, task, settings, position):
-    """Give a task to the cluster, which takes it in the order of the batch; returns its future."""
+    """Submit a task to the cluster and return its future.
+
+    position  of the task in the batch, from 0: tasks with a lower position start first
+    """
     seeds = () if task.seed is None else (task.seed,)
     settings_of_task = vars(settings) | {"cluster": None, "seeds": seeds}
     share_of_worker = 1 if settings.runs_alone(task) else 1 / (settings.together or 2)
@@ -126,9 +132,12 @@ def _submit(client, task, settings, position):
     )
 
 
-def _time_of_worker(client, earlier):
-    """Return when a worker that can take a lesson was last there; LabError instead of waiting
-    for ever.
+def _last_seen_worker(client, earlier):
+    """Return the last moment at which the cluster had a worker that can take a lesson.
+
+    earlier  the moment that the previous call returned
+    Raises   LabError after NO_WORKER_S without such a worker, or at once where all workers lack the
+             resource
     """
     try:
         workers = client.scheduler_info()["workers"].values()
@@ -149,25 +158,26 @@ def _time_of_worker(client, earlier):
 
 
 def _scheduler_lost(error):
-    """Return the LabError of a scheduler that no longer answers."""
+    """Return the LabError for a scheduler that no longer answers."""
     return LabError(
         "The scheduler went away.",
-        found=str(error).splitlines()[0],
+        found=f"{type(error).__name__}: {error}".splitlines()[0],
         fix=f"start the scheduler and its workers again; {GOES_ON}",
     )
 
 
-def _settled(planned, future):
-    """Return the `Attempt` of a task that has ended, stored with all its rows.
+def _store_outcome(planned, future):
+    """Store the rows of a task that has ended, and return its `Attempt`.
 
-    planned  the `Attempt` as it was sent; the run keeps the key that it had on the worker
+    planned  the `Attempt` as it was sent; an attempt that failed on the way is stored under its key
+    Raises   LabError where the whole batch has to end
     """
     try:
         host, content = future.result()
-    except LabError:  # of the whole batch, such as another version of the course
+    except LabError:  # it ends the whole batch: the worker has another version of the course
         raise
     except Exception as error:
-        # the task did not fail: nobody says any more what became of it
+        # the task itself did not fail: the scheduler is gone, and with it the outcome
         if future.status != "error":
             raise _scheduler_lost(error) from error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]

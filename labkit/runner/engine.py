@@ -1,9 +1,9 @@
-"""Papermill's engine for lessons: `papermill --engine labkit in.ipynb out.ipynb -p profile quick`.
+"""Run lessons with papermill: `papermill --engine labkit in.ipynb out.ipynb -p profile quick`.
 
 Papermill injects the parameters, notes the times of the cells and writes the notebook. This engine
-adds a deadline for each cell and for the whole notebook, the number of cells done, and the proof: a
-run counts only when its last cell wrote the completion record. Papermill alone takes `sys.exit(0)`
-for a success.
+adds a deadline for each cell and for the whole notebook, the number of cells done, and a proof of
+completion: a run counts only when its last cell wrote the completion record. Papermill by itself
+takes `sys.exit(0)` for a success.
 
 Papermill imports this module at the end of its own import. A module that imports this one imports
 papermill first.
@@ -27,18 +27,18 @@ from labkit.runner.tasks import LIMITS
 
 
 class LessonFailed(PapermillException):
-    """Why a notebook did not come to its end, in one line."""
+    """A notebook did not run to its end; the message says why, in one line."""
 
 
 class LessonEngine(NBClientEngine):
-    """Papermill's engine with deadlines, and with the completion record as the only proof.
+    """Papermill's engine with deadlines, which trusts only the completion record.
 
-    It takes these options of `papermill.execute_notebook`, beside papermill's own:
+    It takes these options of `papermill.execute_notebook`, besides papermill's own:
 
     run_key            the key of this run in the ledger; None: a new one
-    solutions          fill the reference answers into the cells tagged `exercise`
-    note_progress      called with the numbers of code cells that are done and that there are, at
-                       first and after each
+    solutions          whether to fill the reference answers into the cells tagged `exercise`
+    note_progress      function (code cells done, code cells in all), called before the first cell
+                       and after each
     execution_timeout  most seconds for one cell; None means the profile's
     kernel             {name: value}: traits of the kernel manager
     """
@@ -57,6 +57,10 @@ class LessonEngine(NBClientEngine):
         kernel=None,
         **options,
     ):
+        """Execute a notebook; LessonFailed where the run does not count. Papermill calls this.
+
+        nb_man  papermill's notebook manager, whose `nb` is changed in place
+        """
         _require_known_parameters(nb_man.nb)
         if solutions:
             _fill_exercises(nb_man.nb.cells)
@@ -79,14 +83,15 @@ class LessonEngine(NBClientEngine):
             run.execute()
             name_pictures(nb_man.nb.cells)
         except LessonFailed:
-            if run.cell:  # papermill marks it, and all after it, as completed
+            if run.cell:  # else papermill marks the cell, and all after it, as completed
                 nb_man.cell_exception(run.cell)
             raise
 
 
 def _require_known_parameters(nb):
-    """Raise LessonFailed where a parameter was given that the notebook has not: papermill would
-    go on without it.
+    """Raise LessonFailed for a parameter that the notebook does not have.
+
+    Papermill would ignore it.
     """
     parameters = defaults_of(nb.cells)
     unknown = [
@@ -104,8 +109,8 @@ def _require_known_parameters(nb):
 
 
 def _fill_exercises(cells):
-    """Put the reference answers into the cells tagged `exercise`."""
-    # here: only some runs want it, and it takes its time to import
+    """Put the reference answers into the cells tagged `exercise`, in place."""
+    # imported here: only some runs fill in answers, and the import is slow
     from labkit.lesson import exercises
 
     for cell in cells:
@@ -115,7 +120,11 @@ def _fill_exercises(cells):
 
 
 class _LessonRun:
-    """How far one run of a notebook is, and why it does not count."""
+    """One run of a notebook: its deadlines, the cells done, and why it does not count.
+
+    cell_s         most seconds for one cell; None: those of the profile
+    note_progress  as in `LessonEngine`
+    """
 
     def __init__(self, nb, run_key, *, cell_s, note_progress):
         parameters = nb.metadata.papermill.get("parameters") or {}
@@ -126,7 +135,7 @@ class _LessonRun:
         self.note_progress = note_progress
         self.run_key = run_key or f"papermill-{uuid.uuid4().hex[:12]}"
         nb.metadata.setdefault("labkit", {})["run_key"] = self.run_key
-        # an executed notebook names no folder of this machine
+        # paths are removed: an executed notebook may name no folder of this machine
         for name in ("input_path", "output_path"):
             nb.metadata.papermill.pop(name, None)
         self.total = sum(
@@ -135,15 +144,17 @@ class _LessonRun:
         self.started = 0
         self.done = 0
         self.client = None
-        self.cell = None  # the one that runs
-        self.kernel = None  # its process
+        self.cell = None  # the cell that runs
+        self.kernel = None  # the process of the kernel
         self.error = None
 
     def execute(self):
-        """Run all cells; LessonFailed when one fails, or when the last one did not write the
-        completion record.
+        """Run all cells.
+
+        Raises  LessonFailed when a cell fails or is too slow, when the kernel dies, or when the
+                last cell did not write the completion record
         """
-        self._tell_progress()
+        self._note_progress()
         environment = os.environ | {"LABKIT_RUN_KEY": self.run_key, "LABKIT_HEADLESS": "1"}
         try:
             self.client.execute(env=environment)
@@ -174,7 +185,7 @@ class _LessonRun:
             )
 
     def seconds_left(self, cell):
-        """Return the deadline of the next cell."""
+        """Return the seconds that the next cell may take, at least 0.1."""
         return max(min(self.cell_s, self.deadline - time.monotonic()), 0.1)
 
     def cell_starts(self, cell, cell_index):
@@ -189,15 +200,15 @@ class _LessonRun:
     def cell_ended(self, cell, cell_index, execute_reply):
         if execute_reply and execute_reply["content"]["status"] == "ok":
             self.done += 1
-            self._tell_progress()
+            self._note_progress()
 
-    def _tell_progress(self):
+    def _note_progress(self):
         if self.note_progress:
             self.note_progress(self.done, self.total)
 
 
 def _end_in_words(process):
-    """Return how a kernel's process ended; "died" where its exit status is not known."""
+    """Return how a kernel's process ended, in words; "died" where its exit status is not known."""
     code = None if process is None else process.poll()
     if code is None:
         return "died"

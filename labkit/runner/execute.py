@@ -1,6 +1,4 @@
-"""Executes one notebook with papermill: the function that `labkit.runner.local` calls in a
-process of its own.
-"""
+"""Execute one notebook with papermill, in a process that `labkit.runner.local` starts."""
 
 import os
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ KERNEL_END_LIMIT_S = 1
 
 @dataclass(frozen=True)
 class Execution:
-    """What became of a notebook.
+    """The result of executing a notebook.
 
     reason   why the run does not count, in one line; None where it passed
     page     the notebook as far as it ran, as JSON; None where there is none
@@ -39,16 +37,15 @@ def execute(
     cell_deadline_s: float | None,
     environment: dict[str, str],
 ) -> Execution:
-    """Have papermill execute a notebook in its own folder, and note in the ledger how many cells
-    are done.
+    """Execute a notebook with papermill, and record in the ledger how many cells are done.
 
-    solutions        fill in the reference answers
+    solutions        whether to fill in the reference answers
     cell_deadline_s  most seconds for one cell; None means the profile's
-    environment      variables for the kernel, beside those of this process
+    environment      {name: value} that the kernel gets besides the environment of this process
     """
     _set_environment(environment)
-    # Papermill imports the engine as it is imported itself; imported first, the engine would meet a
-    # half papermill.
+    # Papermill imports the engine at the end of its own import. If the engine came first, it would
+    # import a papermill that is only half there.
     import papermill
 
     from labkit.runner.engine import LessonFailed
@@ -67,8 +64,8 @@ def execute(
     reason = None
     try:
         papermill.execute_notebook(
-            _without_parameters(notebook),
-            _without_parameters(executed),
+            _escaped(notebook),
+            _escaped(executed),
             task.parameters,
             engine_name="labkit",
             kernel_name="python3",
@@ -95,7 +92,7 @@ def execute(
 
 
 def _set_environment(environment):
-    """Set the environment of this process, which the kernel inherits."""
+    """Set variables of this process, which the kernel inherits."""
     os.environ.update(environment)
     os.environ["JUPYTER_RUNTIME_DIR"] = str(own_folder())
     os.environ["IPYTHONDIR"] = str(own_folder() / "ipython")
@@ -105,16 +102,17 @@ def _set_environment(environment):
 
 
 def _transport(connection: Path) -> str:
-    """Return how a kernel is reached whose connection file has this path: by sockets that lie
-    beside it, or by ports.
+    """Return how the kernel is reached: "ipc", by sockets beside this file, or "tcp", by ports.
 
-    No other program can take a socket's name. But the name may be too long: a cluster gives each of
-    its jobs a temporary folder that lies deep.
+    No other program can take a socket's name. But a socket's path may be too long: a cluster gives
+    its jobs temporary folders that lie deep.
+
+    connection  path of the kernel's connection file
     """
     longest = connection.with_name(f"{connection.stem}-ipc-00000")
     return "ipc" if fits_socket(longest) else "tcp"
 
 
-def _without_parameters(path: Path) -> str:
-    """Return a path in which papermill does not take braces for names of parameters."""
+def _escaped(path: Path) -> str:
+    """Escape the braces of a path, which papermill would replace by parameters."""
     return str(path).replace("{", "{{").replace("}", "}}")

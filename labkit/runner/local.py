@@ -1,6 +1,4 @@
-"""Runs tasks on this machine: a loop around papermill, which runs in a process of its own for
-each notebook.
-"""
+"""Run tasks on this machine: each notebook by papermill, in a process of its own."""
 
 import json
 import os
@@ -25,10 +23,12 @@ POLL_S = 0.3
 def run(jobs, settings, *, progress, go_on):
     """Run tasks and yield the `Attempt` of each when it has ended.
 
+    Tasks that measure run alone, after all others.
+
     jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
-    settings  `labkit.runner.tasks.BatchSettings`
-    progress  a `Progress`
-    go_on     called now and then; raises when the batch was told to stop
+    settings  a `labkit.runner.tasks.BatchSettings`
+    progress  a `labkit.runner.progress.Progress`
+    go_on     function that is called at each step; it raises when the batch was told to stop
     """
     together = [job for job in jobs if not settings.runs_alone(job[0])]
     alone = [job for job in jobs if settings.runs_alone(job[0])]
@@ -37,11 +37,11 @@ def run(jobs, settings, *, progress, go_on):
 
 
 def _run_some(jobs, at_a_time, settings, *, progress, go_on):
-    """Run tasks, so many at a time, and yield the `Attempt` of each when it has ended."""
+    """Run tasks, `at_a_time` side by side, and yield the `Attempt` of each when it has ended."""
     stop = threading.Event()
     with ThreadPoolExecutor(at_a_time) as threads:
         try:
-            running = {threads.submit(_attempt, *job, settings, progress, stop) for job in jobs}
+            running = {threads.submit(_run_one, *job, settings, progress, stop) for job in jobs}
             while running:
                 go_on()
                 ended, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
@@ -52,13 +52,13 @@ def _run_some(jobs, at_a_time, settings, *, progress, go_on):
                     yield attempt
                 progress.tick(_cells_in_words(jobs))
         finally:
-            # A batch that is stopped takes its notebooks along.
+            # A batch that is stopped ends its notebooks, too.
             stop.set()
             threads.shutdown(cancel_futures=True)
 
 
 def _cells_in_words(jobs):
-    """Return how far the tasks are that run: {label: position}, such as "cell 3/20"."""
+    """Return the position of each task that runs: {label: "cell 3/20"}."""
     if not jobs:
         return {}
     batch_key = jobs[0][1].batch_key
@@ -68,21 +68,21 @@ def _cells_in_words(jobs):
     return words
 
 
-def _attempt(task, attempt, settings, progress, stop):
-    """Run one notebook to its end; returns its `Attempt`, and publishes the executed notebook.
+def _run_one(task, attempt, settings, progress, stop):
+    """Run one notebook, publish the executed notebook, and return the `Attempt`.
 
     stop  `threading.Event`; once it is set, the notebook is ended, and nothing is published
     """
-    # The ledger says that it runs before it does.
+    # The ledger says "running" before the notebook starts: a kill leaves no unknown run.
     begun = time.monotonic()
     attempt = replace(attempt, started_utc=ledger.now(), cells_done=0)
     progress.begin(label(attempt))
     ledger.add(attempt)
-    execution = _execution(task, attempt, settings, stop)
-    if stop.is_set():  # the batch settles what it has stopped
+    execution = _execute_in_child(task, attempt, settings, stop)
+    if stop.is_set():  # `batch` gives a stopped attempt its status
         return attempt
     seconds = round(time.monotonic() - begun, 3)
-    reason = execution.reason or _wrong_exercises(task, settings)
+    reason = execution.reason or _reason_of_exercises(task, settings)
     # A full disk must not hide why the notebook failed.
     output = None
     try:
@@ -101,8 +101,8 @@ def _attempt(task, attempt, settings, progress, stop):
     )
 
 
-def _execution(task, attempt, settings, stop):
-    """Return the `Execution` of a notebook in a process of its own."""
+def _execute_in_child(task, attempt, settings, stop):
+    """Execute a notebook in a process of its own, and return its `Execution`."""
     function = partial(
         execute,
         task,
@@ -115,14 +115,14 @@ def _execution(task, attempt, settings, stop):
     try:
         return run_in_child(function, seconds=limit_s, by_the_clock=True, stopped=stop.is_set)
     except ChildEnded as error:
-        # with the number of cells that it had done
+        # the ledger's row has the number of cells that were done
         [stored] = ledger.find(Attempt, run_key=attempt.run_key)
         reason = f"the worker did not return ({error.found}), in code cell {stored.cells_done + 1}"
         return Execution(reason, None, stored)
 
 
 def _environment(task, settings):
-    """Variables of the environment by which a notebook finds its folders."""
+    """Return {variable: value} of the environment that a notebook gets: its folders and threads."""
     environment = {
         "LABKIT_ROOT": str(root().resolve()),
         "LABKIT_ARTIFACTS": str(artifacts().resolve()),
@@ -138,8 +138,11 @@ def _environment(task, settings):
     return environment
 
 
-def _wrong_exercises(task, settings):
-    """Return why the exercises of a notebook do not pass, where that is asked; else None."""
+def _reason_of_exercises(task, settings):
+    """Return why the exercises of a notebook do not pass, or None; None, too, if nobody asked.
+
+    They are checked under `strict`, and with `solutions="both"`.
+    """
     if not settings.strict and settings.solutions != "both":
         return None
     from labkit.classroom import grading  # here: it takes a second to import
@@ -148,9 +151,11 @@ def _wrong_exercises(task, settings):
 
 
 def _publish(page, target, reason):
-    """Write an executed notebook; a failed one beside the good ones, the reason on top.
+    """Write an executed notebook; a failed one under another name, with the reason at its top.
 
     page     the notebook as JSON, or None
+    target   the path for a notebook that passed
+    reason   why the run does not count; None where it passed
     returns  the path, or None when there is nothing to publish
     """
     failed = target.with_suffix(".failed.ipynb")

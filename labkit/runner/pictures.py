@@ -1,15 +1,15 @@
-"""Words for the pictures of an executed notebook, for readers who hear them."""
+"""Describe the pictures of an executed notebook in words, for readers who hear the page."""
 
 import re
 import textwrap
 
 MAX_CHARACTERS = 250  # of a picture's message: more is tiring to be read aloud
-# how a text begins that speaks of other things
+# beginnings of texts that are not about the picture above them
 OTHER_SUBJECTS = ("#", "**Exercise", "**Try next", "**Later")
 
 
 def name_pictures(cells):
-    """Put the message of each picture, which the text below it begins with, before its words.
+    """Put the message of each picture, from the text below, before its alternative text.
 
     cells  of an executed notebook, in order; their outputs are changed in place
     """
@@ -22,12 +22,13 @@ def name_pictures(cells):
 
 
 def _message(cells):
-    """Return the first sentences of the next text, without questions and what leads on to code
-    below.
+    """Return the statements at the beginning of the next text, at most MAX_CHARACTERS long.
 
-    It is "" where none is near.
-    A heading, an exercise, the end of the lesson or another picture may come first: that text is
-    not about this one.
+    Questions, and sentences that introduce the code below, are left out. The result is "" where a
+    heading, an exercise, the end of the lesson or another picture comes first: then the text is not
+    about this picture.
+
+    cells  the cells below the picture
     """
     next_cell = None
     for cell in cells:
@@ -48,4 +49,5 @@ def _message(cells):
 
 
 def _has_picture(cell):
+    """Return whether a cell has a PNG picture among its outputs."""
     return any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))

@@ -1,6 +1,4 @@
-"""What a batch shows while it runs: a line that moves along on a terminal, plain lines
-elsewhere; and what is left.
-"""
+"""Show how far a batch is while it runs: one moving line on a terminal, else many lines."""
 
 import time
 from contextlib import nullcontext
@@ -15,52 +13,55 @@ LINE_EVERY_S = 10
 
 
 def expected_seconds(tasks, profile):
-    """Return how long each task may take: as long as its notebook took when it last passed in this
-    profile.
+    """Return how long each task will take: {label: seconds}.
 
-    It is {label: seconds}. One that never passed takes what a notebook takes as a rule.
+    It is the time that its notebook took when it last passed in this profile; else the usual time
+    of the profile.
     """
     passed = ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
-    took = {row.notebook: row.seconds for row in passed}
-    return {label(task): took.get(task.notebook, LIMITS[profile].usual_s) for task in tasks}
+    seconds_by_notebook = {row.notebook: row.seconds for row in passed}
+    return {
+        label(task): seconds_by_notebook.get(task.notebook, LIMITS[profile].usual_s)
+        for task in tasks
+    }
 
 
 class Progress:
-    """Shows how far a batch is.
+    """Show how far a batch is, and how long it may still take.
 
-    show      whether it is shown
+    show      whether to print anything
     expected  {label: seconds} of the tasks that are to run
-    together  how many run at a time
+    together  how many tasks run at a time
     """
 
     def __init__(self, show, expected, together):
         self.expected = expected
         self.together = together
-        self.begun = {}
-        self.printed_at = time.monotonic()  # the last line about a moment
-        self.took = 0  # seconds of the notebooks that have ended
-        self.foreseen = 0  # and those that were expected of them
+        self.started_at = {}
+        self.printed_at = time.monotonic()  # time of the last line that `tick` printed
+        self.actual_s = 0  # seconds of the notebooks that have ended
+        self.expected_s = 0  # seconds that were expected of the same notebooks
         self.console = Console(quiet=not show, markup=False, highlight=False, soft_wrap=True)
-        # a `with` shows it
+        # the moving line, a context manager
         self.moving = self.console.status("") if self.console.is_terminal else nullcontext()
 
     def say(self, text):
-        """Print a line that stays."""
+        """Print a line that stays on the screen."""
         self.console.print(text)
 
     def begin(self, name):
-        """Note that a task starts."""
-        self.begun[name] = time.monotonic()
+        """Record that the task with this label starts."""
+        self.started_at[name] = time.monotonic()
         self.say(f"{name}  started, {self.left()}")
 
     def tick(self, positions):
-        """Show how far the batch is by now.
+        """Show how far the batch is at this moment.
 
         positions  {label: position} of the tasks that run, such as "cell 3/20"
         """
         now = time.monotonic()
         running = [
-            f"{name}  {position}  {now - self.begun[name]:.0f} s"
+            f"{name}  {position}  {now - self.started_at[name]:.0f} s"
             for name, position in positions.items()
         ]
         text = ", ".join([*running, self.left()])
@@ -71,30 +72,39 @@ class Progress:
             self.say(text)
 
     def left(self):
-        """Return about how long the batch may still take, in words."""
+        """Return the time that the batch may still take, in words: "about 5 min left".
+
+        The expected seconds are scaled by how much longer the ended tasks took than expected.
+        """
         now = time.monotonic()
-        still = [
-            max(seconds - (now - self.begun.get(name, now)), 1)
+        remaining = [
+            max(seconds - (now - self.started_at.get(name, now)), 1)
             for name, seconds in self.expected.items()
         ]
-        pace = self.took / self.foreseen if self.foreseen else 1
-        seconds = pace * max([sum(still) / self.together, *still], default=0)
+        pace = self.actual_s / self.expected_s if self.expected_s else 1
+        seconds = pace * max([sum(remaining) / self.together, *remaining], default=0)
         return (
             f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
         )
 
     def end(self, attempt):
-        """Note that a task ended: an `Attempt` row."""
+        """Record and print that a task ended.
+
+        attempt  its `Attempt`
+        """
         name = label(attempt)
-        self.took += attempt.seconds
-        self.foreseen += self.expected.pop(name)
+        self.actual_s += attempt.seconds
+        self.expected_s += self.expected.pop(name)
         cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
         host = attempt.host and f"on {attempt.host}"
         columns = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", host, attempt.reason]
         self.say("  ".join(filter(None, columns)))
 
     def finish(self, attempts):
-        """Say how the batch ended: the `Attempt` rows of all its tasks."""
+        """Print how the batch ended.
+
+        attempts  the `Attempt` rows of all its tasks
+        """
         failed = [attempt for attempt in attempts if attempt.status != "passed"]
         self.say(f"\n{len(attempts) - len(failed)} of {len(attempts)} notebooks passed.")
         for attempt in failed:

@@ -1,6 +1,4 @@
-"""The worker's side of a cluster: one notebook with one seed, run by the ordinary runner in a
-folder of its own.
-"""
+"""Run one notebook with one seed on a worker of a cluster, in a folder of its own."""
 
 import os
 import platform
@@ -12,19 +10,18 @@ from labkit.runner import sources
 from labkit.runner.tasks import LIMITS
 
 START_AND_PACK_S = 1200  # beside the notebook itself, which has its own deadline
-# for its own process
+# variables that dask sets for the worker, and that the notebook must not inherit
 SET_BY_DASK = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
 
 
 def run_task(course: str, name: str, text: str, settings: dict) -> tuple[str, bytes]:
-    """Run one task of a batch in a process of its own; returns the name of this machine and a
-    parcel.
+    """Run one task of a batch in a process of its own; dask calls this on the worker.
 
     course    the digest of the course on the client
     name      of the notebook, without .ipynb
     text      of the notebook
     settings  of `labkit.runner.run_batch`, for this one task
-    returns   the parcel is what `labkit.ledger.merge.pack` writes
+    returns   (name of this machine, parcel): the bytes that `labkit.ledger.merge.pack` wrote
     errors    LabError where the course here is another one; RuntimeError where the runner could not
               do its work
     """
@@ -60,9 +57,11 @@ def run_task(course: str, name: str, text: str, settings: dict) -> tuple[str, by
 
 
 def run_and_pack(name: str, text: str, settings: dict) -> bytes:
-    """Run one notebook with the ordinary runner; returns the bytes of its parcel.
+    """Run one notebook with `run_batch`, and return the bytes of its parcel.
 
-    For a process of its own.
+    It runs in a process of its own, whose folder gets the artifacts.
+
+    name, text, settings  as in `run_task`
     """
     from labkit.ledger.merge import pack
     from labkit.runner import run_batch

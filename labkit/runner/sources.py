@@ -1,6 +1,4 @@
-"""The notebooks of the course as they lie on disk: which there are, what they are, which
-parameters they take.
-"""
+"""Find the notebooks of the course on disk, read what they are, and check their parameters."""
 
 import ast
 import json
@@ -19,7 +17,7 @@ class Notebook(NamedTuple):
     """One notebook, read but not run.
 
     name        file name without .ipynb
-    measures    whether it must run alone, because it takes times
+    measures    whether the notebook measures times, and so must run alone
     parameters  {name: default} of the cell tagged `parameters`; None for a default that is computed
     """
 
@@ -30,10 +28,11 @@ class Notebook(NamedTuple):
 
 
 def find(names: Iterable[str] | None = None) -> list[Notebook]:
-    """Return the named notebooks, or all, as `Notebook`s in the order of the course.
+    """Return the named notebooks, or all of the course, as a list of `Notebook`.
 
-    names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist
-           or cannot be read
+    names   such as "01", "01_deployment_fundamentals", or a path, without repetitions; None: all
+    Raises  LabError when one does not exist or cannot be read, when two have the same name, and
+            when there is none
     """
     if names is None:
         paths = notebooks()
@@ -50,8 +49,9 @@ def find(names: Iterable[str] | None = None) -> list[Notebook]:
 
 
 def _locate(name):
-    """Return the path of one notebook: a file that is there, a lesson by number or name, a
-    deeper one by name.
+    """Return the path of the notebook that a name stands for.
+
+    The name is a path, a lesson's number or name, or the name of a notebook in notebooks/deeper.
     """
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name).resolve()
@@ -68,6 +68,7 @@ def _locate(name):
 
 
 def _read(path):
+    """Return the `Notebook` in a file; LabError where the file is not a notebook."""
     notebook = read_notebook(path)
     try:
         return Notebook(
@@ -86,8 +87,10 @@ def _read(path):
 
 
 def defaults_of(cells):
-    """Return {name: default} of the lines `name = value` of the cell tagged `parameters`; {}
-    where none is.
+    """Return {name: default} of the parameters of a notebook.
+
+    cells    of the notebook; the first with the tag `parameters` has lines `name = value`
+    returns  {} where no cell has the tag; None for a default that is not a literal
     """
     tagged = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     defaults = {}
@@ -101,8 +104,9 @@ def defaults_of(cells):
 
 
 def typed(notebook, parameters):
-    """Return the parameters as this notebook's types; LabError for an unknown name or a value
-    that does not fit.
+    """Return the parameters converted to the types of a notebook's defaults: {name: value}.
+
+    Raises  LabError for an unknown name or a value that does not fit
     """
     if parameters and not notebook.parameters:
         raise LabError(
@@ -125,7 +129,10 @@ def typed(notebook, parameters):
 
 
 def _converted(notebook, name, value):
-    """Return one value as the type of the notebook's default; a default of None takes any."""
+    """Return one value, converted to the type of the notebook's default.
+
+    A default of None takes any value that JSON can hold.
+    """
     default = notebook.parameters[name]
     try:
         if type(default) in (int, float) and type(value) in (int, str):
@@ -144,13 +151,14 @@ def _converted(notebook, name, value):
 
 
 def digest(paths):
-    """Return the hex digest of these notebooks, of what lies beside them, of the course's own data,
-    and of labkit.
+    """Return a hex digest of these notebooks, their code and data, and labkit.
 
-    A resumed batch shares it with its start. Claims, tables and templates count as code does; of
-    the exercises those of these notebooks. What Python and editors leave behind does not count, nor
-    do data sets that the reader has fetched (their files are checked where they are read),
+    A batch is continued only where its digest is unchanged. Claims, tables and templates count as
+    code does, and so do the exercises of these notebooks. These do not count: caches of Python and
+    editors, data sets that the reader has fetched (their files are checked where they are read),
     environment variables, and the machine.
+
+    paths  of the notebooks
     """
     lines = []
     for path in paths:
@@ -166,7 +174,7 @@ def digest(paths):
 
 
 def _source_files(package):
-    """Yield the files of a package in a fixed order, without caches and hidden ones."""
+    """Yield the files below a folder in a fixed order, without caches and hidden files."""
     for path in sorted(package.rglob("*")):
         inside = path.relative_to(package)
         left_behind = path.suffix == ".pyc" or path.name.endswith("~")
@@ -176,7 +184,8 @@ def _source_files(package):
 
 
 def course():
-    """Return the hex digest of the whole course, labkit included: a worker of a cluster shares
-    it with its client.
+    """Return the hex digest of the whole course, labkit included.
+
+    A worker of a cluster must have the same digest as its client.
     """
     return digest(notebooks())

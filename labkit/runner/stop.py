@@ -1,4 +1,4 @@
-"""Lets Ctrl-C and SIGTERM end a batch at its next step, and not amid one."""
+"""Let Ctrl-C and SIGTERM end a batch between two steps, not in the middle of one."""
 
 import signal
 import threading
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises when the batch was told to stop.
+    """Yield a function that raises after the batch was told to stop, and does nothing before.
 
-    Python drops an exception that a signal raises at a bad moment, such as amid an import: so the
-    signal is noted only.
+    A signal is only recorded when it arrives. An exception raised at that moment could get lost:
+    Python drops it in the middle of an import, for example.
     """
     received: list[int] = []
     earlier_handlers = {}

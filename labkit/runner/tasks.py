@@ -1,6 +1,4 @@
-"""What a batch has to do, and how: each notebook once per seed, and the try at it that the
-ledger holds.
-"""
+"""List the tasks of a batch, each notebook once per seed, and make the `Attempt` row of each."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,8 +12,11 @@ MAX_SEEDS = 10_000
 
 
 class Limits(NamedTuple):
-    """Seconds of a profile: the most for one cell, the most for a whole notebook, and what one
-    takes as a rule.
+    """Times of a profile, in seconds.
+
+    cell_s      most for one cell
+    notebook_s  most for a whole notebook
+    usual_s     what a notebook takes as a rule
     """
 
     cell_s: int
@@ -35,18 +36,18 @@ class BatchSettings:
     """How to run a batch.
 
     profile          "quick", "lab" or "paper": passed to each notebook as its parameter `profile`
-    parameters       further parameters, as the types of the notebook's defaults
+    parameters       {name: value} of further parameters
     seeds            run each notebook once per seed, its parameter `seed`; (): once, with the
                      parameters as they are
     cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None:
-                     on this machine
-    fresh            start over even if an earlier batch can be continued
-    solutions        fill the reference answers into the cells tagged `exercise`; "both": run the
-                     exercises as they are given, and afterwards check that each reference answer
-                     passes in a fresh process
-    strict           an unsolved or wrong exercise is an error, found afterwards by
-                     `labkit.classroom.grading`
-    together         so many notebooks at a time, measuring ones too: what they measure then means
+                     run on this machine
+    fresh            start a new batch even if an earlier one can be continued
+    solutions        True: fill the reference answers into the cells tagged `exercise`. "both": run
+                     the exercises as they are given, and afterwards check that each reference
+                     answer passes in a fresh process
+    strict           a notebook with an unsolved or wrong exercise fails;
+                     `labkit.classroom.grading` checks them afterwards
+    together         so many notebooks at a time, also those that measure: their timings then mean
                      nothing. None: at most two, and those that measure alone
     cell_deadline_s  most seconds for one cell; None means the profile's
     """
@@ -66,7 +67,7 @@ class BatchSettings:
         return self.together or min(2, device.usable_cores())
 
     def runs_alone(self, task):
-        """True if no other notebook may run beside this one, because it takes times."""
+        """Return whether a task must run alone, because its notebook measures times."""
         return task.source.measures and not self.together
 
 
@@ -80,19 +81,20 @@ class NotebookTask:
 
     @property
     def notebook(self):
-        """The name of the notebook."""
+        """Return the name of the notebook."""
         return self.source.name
 
 
 def label(task):
-    """Return a `NotebookTask`, or an `Attempt` at it, in words: "06_batch_size_and_minima, seed
-    3".
-    """
+    """Return the label of a `NotebookTask` or an `Attempt`: "06_batch_size_and_minima, seed 3"."""
     return task.notebook if task.seed is None else f"{task.notebook}, seed {task.seed}"
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """Read seeds: (0, 1, 2) of "0:3", (7,) of "7", (1, 5) of "1,5"; LabError for anything else."""
+    """Return the seeds that a text names: (0, 1, 2) for "0:3", (7,) for "7", (1, 5) for "1,5".
+
+    Raises  LabError for a text of another form, a negative seed, or more than MAX_SEEDS seeds
+    """
     try:
         first, colon, end = text.partition(":")
         if colon:
@@ -134,14 +136,15 @@ def listed(notebooks, settings):
 
 
 def attempt(task, batch_key, settings):
-    """Return the next try at a task as an `Attempt` row; its output goes where profile,
-    solutions and seed say.
+    """Return a new `Attempt` row for a task, with the next free run key.
+
+    The path of its output follows from profile, solutions and seed.
     """
     earlier = ledger.find(Attempt, batch_key=batch_key, notebook=task.notebook, seed=task.seed)
     of_seed = "" if task.seed is None else f"-seed-{task.seed}"
     solved = "-solved" if settings.solutions is True else ""
     return Attempt(
-        # the lesson takes the key of its batch from here
+        # `Lesson.batch_key` reads the part before the first slash
         run_key=f"{batch_key}/{task.notebook}{of_seed}/{len(earlier) + 1}",
         batch_key=batch_key,
         notebook=task.notebook,

@@ -1,4 +1,4 @@
-"""Serving a decoder to many users: continuous batching, an HTTP server, and a client that loads it.
+"""Serve a decoder to many users over HTTP, with continuous batching, and load the server.
 
 with running("decoder-medium", cores=[0], threads=1) as url:
     jobs = [{"at": at, "prompt": "A batch", "max_tokens": 32} for at in arrivals(100, rate=5)]

@@ -1,7 +1,6 @@
-"""POST /v1/completions: texts that go on, in one piece or as server-sent events, in the form of the
-OpenAI package.
+"""Answer POST /v1/completions, as JSON or as server-sent events, in the form of the OpenAI package.
 
-A token is a byte. A text that ends with one of its stops is answered without it.
+A token is a byte. The answer ends before the first of its stops, and does not contain the stop.
 """
 
 import asyncio
@@ -22,11 +21,15 @@ FAILED = "the text could not be written; who runs the server finds the reason on
 
 
 class Completions(Handler):
-    """Texts that go on; each is a choice of the answer."""
+    """The handler of POST /v1/completions: it continues each prompt by one or several texts.
 
-    requests = ()  # of the scheduler, that are being answered
+    Each text is a choice of the answer.
+    """
+
+    requests = ()  # of the scheduler, which this handler answers
 
     async def post(self):
+        """Parse the HTTP request, submit its texts to the scheduler, and send the answer."""
         self.completion = parsed(self.request, self.server)
         self.requests = self.completion.requests
         self.header = {
@@ -42,16 +45,21 @@ class Completions(Handler):
         try:
             await self._answer(inbox)
         except (TimeoutError, StreamClosedError):
-            self.request.connection.stream.close()  # it has gone, or does not read
+            self.request.connection.stream.close()  # the client has gone, or does not read
         finally:
             self.server.leave(self.requests)
 
     async def _answer(self, inbox):
-        """Wait for tokens until the answer is whole; a stream passes them on."""
+        """Wait until all texts are finished; in a stream, send each new piece of a text.
+
+        inbox   the queue that `Server.admit` returned
+        Raises  Refused where nothing was sent yet and a text failed or the server ends;
+                StreamClosedError where the server ends in the middle of a stream
+        """
         pieces = dict.fromkeys(self.requests, "")
         unfinished = len(pieces)
         streams = self.completion.stream
-        begun = False  # the status of an answer is sent with its first event
+        begun = False  # whether a first event was sent, and with it the status 200
         while unfinished:
             message = await inbox.get()
             if message is GONE:
@@ -61,7 +69,7 @@ class Completions(Handler):
             if message is ENDING:
                 raise Refused(503, "the server is ending")
 
-            # What is new in one of the texts.
+            # The message is on one of the texts: its tokens so far, or its end.
             request, answered, ended = message
             if ended == "failed" and not begun:
                 raise Refused(500, FAILED)
@@ -77,7 +85,10 @@ class Completions(Handler):
         await self._finish(pieces)
 
     async def _finish(self, pieces):
-        """Send {request: its text} in one piece; of a stream, what comes after the last token."""
+        """Send the whole answer; for a stream, send what follows the last token.
+
+        pieces  {request: its text}
+        """
         if not self.completion.stream:
             choices = [
                 self._choice(request, text, request.ended) for request, text in pieces.items()
@@ -89,16 +100,21 @@ class Completions(Handler):
         await self._send(None, last=True)
 
     async def _send_choice(self, request, piece, ended):
-        """Send an event with more of a text."""
+        """Send an event with the next piece of a text.
+
+        ended  why the text has ended, or None
+        """
         event = self.header | {"choices": [self._choice(request, piece, ended)]}
         if self.completion.with_usage:
             event["usage"] = None
         await self._send(event)
 
     async def _send(self, event, *, last=False):
-        """Send an event; a client that does not read in time is left (TimeoutError).
+        """Send an event of a stream.
 
-        last  the stream ends behind it
+        event   a dict, sent as JSON; None: no event
+        last    whether to send "[DONE]" after it, the end of a stream
+        Raises  TimeoutError for a client that does not read within `patience_s`
         """
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         if event is not None:
@@ -108,6 +124,7 @@ class Completions(Handler):
         await asyncio.wait_for(self.flush(), self.server.limits.patience_s)
 
     def _choice(self, request, text, ended):
+        """Return a choice of the answer as a dict, in the form of the OpenAI package."""
         return {
             "index": self.requests.index(request),
             "text": text,
@@ -116,6 +133,7 @@ class Completions(Handler):
         }
 
     def _usage(self):
+        """Return the numbers of tokens as a dict, in the form of the OpenAI package."""
         prompt_tokens = self.completion.prompt_tokens
         completion_tokens = sum(len(request.tokens) for request in self.requests)
         return {
@@ -125,28 +143,35 @@ class Completions(Handler):
         }
 
     def on_connection_close(self):
+        """Tell the waiting `post` that its client has gone. Tornado calls this."""
         if self.requests and self.requests[0] in self.server.inboxes:
             self.server.inboxes[self.requests[0]].put_nowait(GONE)
             self.server.leave(self.requests)
 
 
 class Text:
-    """What a client has been sent of a text."""
+    """Decode the tokens of a request piece by piece, as they are sent to the client.
+
+    echo  whether the text begins with the prompt
+    """
 
     def __init__(self, request, *, echo):
         self.request = request
-        self.sent = 0  # tokens of the answer
-        self.before = request.prompt if echo else []  # tokens that come first
-        # a character may be several tokens
+        self.sent = 0  # number of tokens of the answer that were sent
+        self.unsent_prompt = request.prompt if echo else []  # sent with the first piece
+        # a character may be several tokens: the decoder keeps an incomplete one
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def next(self, answered, ended):
-        """Return the characters up to token `answered`; None where there is neither a new token
-        nor an end.
+        """Return the new characters of the text; None without a new token or an end.
+
+        answered  number of tokens of the answer so far
+        ended     why the text has ended, or None: a character that is incomplete waits for more
+                  tokens
         """
         if answered == self.sent and not ended:
             return None
-        tokens = [*self.before, *self.request.tokens[self.sent : answered]]
+        tokens = [*self.unsent_prompt, *self.request.tokens[self.sent : answered]]
         self.sent = answered
-        self.before = []
+        self.unsent_prompt = []
         return self.decoder.decode(bytes(tokens), final=ended is not None)

@@ -1,7 +1,6 @@
-"""What all answers of the server have in common, and the short ones: what is served, how it is,
-what it has done.
+"""Define the base class of all handlers, and the handlers of models, health and metrics.
 
-server  of each handler: the `Server`
+Each handler has `server`, the `Server`.
 """
 
 import hmac
@@ -12,12 +11,14 @@ from labkit.serve.parsing import Refused
 
 
 class Handler(web.RequestHandler):
-    """What all answers have in common: who may ask, and errors as JSON."""
+    """Base class of all handlers: checks who may ask, and answers errors as JSON."""
 
     def initialize(self, server):
+        """Keep the `Server`; tornado calls this with the arguments of the route."""
         self.server = server
 
     def prepare(self):
+        """Raise Refused for a wrong token, a foreign Host header, or a page of another origin."""
         headers = self.request.headers
         server = self.server
         if server.token:
@@ -31,7 +32,8 @@ class Handler(web.RequestHandler):
             raise Refused(403, "pages of other origins are not answered")
 
     def write_error(self, status, **arguments):
-        self.server.counts["refused"] += status < 500  # a server that ends (503) refuses nobody
+        """Answer an error as JSON, and count it."""
+        self.server.counts["refused"] += status < 500  # 503, of a server that ends, is no refusal
         _, error, _ = arguments.get("exc_info", (None, None, None))
         self.finish(error_body(status, getattr(error, "in_words", self._reason)))
 
@@ -41,13 +43,13 @@ class Handler(web.RequestHandler):
 
 
 def error_body(status, message):
-    """Return what an answer says about an error, as clients know it."""
+    """Return the JSON body of an error as a dict, in the form of the OpenAI package."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 class Nothing(Handler):
-    """Refuses all other addresses."""
+    """Refuse all other addresses with 404."""
 
     def prepare(self):
         super().prepare()
@@ -58,9 +60,10 @@ class Nothing(Handler):
 
 
 class Models(Handler):
-    """The list of the one model there is, or that model by its name."""
+    """Answer with the list of models, which has one entry, or with that model by its name."""
 
     def get(self, name=None):
+        """Answer GET /v1/models, or GET /v1/models/NAME."""
         server = self.server
         model = {
             "id": server.name,
@@ -77,15 +80,19 @@ class Models(Handler):
 
 
 class Health(Handler):
+    """Answer GET /health: the server runs."""
+
     def get(self):
         self.write({"status": "ok", "model": self.server.name})
 
 
 class Metrics(Handler):
+    """Answer GET /metrics: counts of requests, tokens and turns."""
+
     def get(self):
         scheduler = self.server.scheduler
         counts = self.server.counts | {
-            "waiting": len(scheduler.waiting) + len(self.server.coming),
+            "waiting": len(scheduler.waiting) + len(self.server.submitted),
             "writing": len(scheduler.writing),
         }
         self.set_header("Content-Type", "text/plain; charset=utf-8")

@@ -1,8 +1,7 @@
-"""The body of POST /v1/completions as requests for the scheduler; one that does not fit is refused,
-with the reason.
+"""Parse the body of POST /v1/completions into requests for the scheduler; refuse a wrong body.
 
-The fields are those of the OpenAI package. null stands for a field that is left out, and a field of
-which this server knows one value only may have that value.
+The fields are those of the OpenAI package. null stands for a field that is left out. Some fields
+are accepted only with the one value that this server supports.
 """
 
 import json
@@ -13,8 +12,8 @@ from tornado import web
 
 from labkit.serve.scheduler import Request
 
-COUNT = 16  # most tokens of an answer, for a client that does not say
-CHOICES = 16  # most answers to one message
+COUNT = 16  # most tokens of an answer where the client gives no max_tokens
+CHOICES = 16  # most texts in the answer to one HTTP request
 STOPS = 4  # most texts that end an answer
 STOP_BYTES = 64
 NEUTRAL = {"frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "suffix": ""}
@@ -25,8 +24,10 @@ FIELDS = {"prompt", "stop", *NUMBERS, *TYPES, *NEUTRAL, *ONLY_NULL}
 
 
 class Refused(web.HTTPError):
-    """A message that is answered with an error: its status, and the reason in words for the body
-    of the answer.
+    """An HTTP request that is answered with an error.
+
+    status  of HTTP
+    reason  a sentence for the body of the answer
     """
 
     def __init__(self, status, reason):
@@ -38,12 +39,11 @@ class Refused(web.HTTPError):
 class Completion:
     """What a client asks for.
 
-    requests      one for each choice of the answer: those of the first prompt, then those of the
-                  next
-    prompt_tokens of all prompts together
-    stream        send each token when it is written
-    with_usage    end a stream with the numbers of tokens
-    echo          begin each text with its prompt
+    requests       a `Request` for each choice of the answer: first all choices of the first prompt
+    prompt_tokens  of all prompts together
+    stream         whether to send each token when it is written
+    with_usage     whether to end a stream with the numbers of tokens
+    echo           whether each text begins with its prompt
     """
 
     requests: list
@@ -54,7 +54,11 @@ class Completion:
 
 
 def parsed(message, server):
-    """Return the `Completion` that an HTTP request asks for. Raises Refused."""
+    """Return the `Completion` that an HTTP request asks for. Raises Refused where a field is wrong.
+
+    message  tornado's HTTP request
+    server   the `Server`, whose limits hold
+    """
     fields = _fields(message)
     together = min(CHOICES, server.limits.waiting)
     prompts = _prompts(
@@ -94,9 +98,10 @@ def parsed(message, server):
 
 
 def _fields(message):
-    """Return the fields of a body that are not null.
+    """Return the fields of a body that are not null: {name: value}.
 
-    Raises Refused for what is no object of known fields.
+    Raises  Refused for a body that is not a JSON object of known fields, and for a value of the
+            wrong type, or one that this server does not support
     """
     if message.headers.get("Content-Type", "").split(";")[0].strip().lower() != "application/json":
         raise Refused(415, "send JSON, with the header Content-Type: application/json")
@@ -113,7 +118,7 @@ def _fields(message):
         )
     fields = {name: value for name, value in body.items() if value is not None}
 
-    # The fields that are taken only as they are by default, and those of one type.
+    # Fields that may have only their default, then fields that have to be of one type.
     for name, neutral in NEUTRAL.items():
         if name in fields and (isinstance(fields[name], bool) or fields[name] != neutral):
             raise Refused(400, f"{name} can be nothing but {json.dumps(neutral)} here, or left out")
@@ -128,12 +133,16 @@ def _fields(message):
 
 
 def _prompts(prompt, most, longest):
-    """Return at most `most` prompts of at most `longest` tokens; the field is a text, tokens, or
-    a list of either.
+    """Return the prompts, each a list of tokens.
+
+    prompt   the field: a text, a list of tokens, or a list of several of these
+    most     largest number of prompts
+    longest  largest number of tokens of a prompt
+    Raises   Refused
     """
-    if isinstance(prompt, str) or _is_of(prompt, int):
+    if isinstance(prompt, str) or _is_list_of(prompt, int):
         prompt = [prompt]
-    if not (_is_of(prompt, str) or _is_of(prompt, list)):
+    if not (_is_list_of(prompt, str) or _is_list_of(prompt, list)):
         raise Refused(
             400, "prompt has to be a string, a list of tokens, or a list of either, and not empty"
         )
@@ -146,15 +155,15 @@ def _prompts(prompt, most, longest):
                 400,
                 f"prompt has {len(tokens)} tokens; 1 to {longest} are allowed, and each is a byte",
             )
-        if not _is_of(tokens, int) or min(tokens) < 0 or max(tokens) > 255:
+        if not _is_list_of(tokens, int) or min(tokens) < 0 or max(tokens) > 255:
             raise Refused(400, "a token is a byte: a whole number from 0 to 255")
     return prompts
 
 
 def _stops(stop):
-    """Return the texts that end an answer, each a list of tokens."""
+    """Return the texts that end an answer, each as a list of tokens."""
     texts = [stop] if isinstance(stop, str) else stop
-    if texts != [] and not _is_of(texts, str):
+    if texts != [] and not _is_list_of(texts, str):
         raise Refused(400, "stop has to be a string or a list of strings")
     stops = [_bytes_of("stop", text) for text in texts]
     if len(stops) > STOPS or not all(1 <= len(tokens) <= STOP_BYTES for tokens in stops):
@@ -162,17 +171,18 @@ def _stops(stop):
     return stops
 
 
-def _is_of(values, kind):
-    """Return whether this is a list of values of one kind, and not empty; true and false are no
-    numbers.
-    """
+def _is_list_of(values, kind):
+    """Return whether `values` is a list, not empty, of values of one type; a bool is no number."""
     if not isinstance(values, list) or not values:
         return False
     return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
 
 
 def _bytes_of(name, text):
-    """Return the tokens of the text in a field: its bytes."""
+    """Return a text as its tokens, a list of bytes. Raises Refused where it cannot be UTF-8.
+
+    name  of the field
+    """
     try:
         return list(text.encode())
     except UnicodeEncodeError:
@@ -182,7 +192,10 @@ def _bytes_of(name, text):
 
 
 def whole_number(fields, name, default, between):
-    """Return a whole number of the body; 2.0 is one. Raises Refused, as `number` does."""
+    """Return a field that has to be a whole number, as an int; 2.0 counts as one.
+
+    The arguments and the errors are those of `number`.
+    """
     value = number(fields, name, default, between)
     if value != int(value):
         raise Refused(400, f"{name} has to be a whole number")
@@ -190,9 +203,11 @@ def whole_number(fields, name, default, between):
 
 
 def number(fields, name, default, between):
-    """Return a number of the body. Raises Refused where it is not within limits; NaN never is.
+    """Return a field that has to be a number. Raises Refused where it is not, or is out of range.
 
-    between  (lowest, highest) that is allowed
+    fields   of the body
+    default  value of a field that is left out
+    between  (lowest, highest) allowed value
     """
     value = fields.get(name, default)
     low, high = between

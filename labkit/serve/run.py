@@ -1,4 +1,4 @@
-"""A server as a process: beginning it, ending it."""
+"""Run a server in this process, or start one in a process of its own."""
 
 import asyncio
 import contextlib
@@ -27,10 +27,11 @@ def run(
     threads: int | None,
     cores: Sequence[int],
 ) -> None:
-    """Serve until Ctrl-C or a request to end (SIGTERM).
+    """Run a server until Ctrl-C or a request to end (SIGTERM).
 
-    model  one of `MODELS`; random: 76 million random weights, for times
-    cores  run on these only; none: on all
+    model    one of `MODELS`; "random" has 76 million random weights, for measuring times
+    threads  of torch; None: torch's default
+    cores    cores on which the process may run; (): all
     """
     require_known(model, MODELS, "model to serve")
     pin(cores)
@@ -66,7 +67,7 @@ def run(
 
 
 def pin(cores):
-    """Let this process run on these cores only (Linux)."""
+    """Let this process run on these cores only (Linux); () changes nothing."""
     if cores:
         os.sched_setaffinity(0, cores)
 
@@ -75,10 +76,13 @@ def pin(cores):
 def running(
     model: str = "decoder-medium", *, cores: Sequence[int] = (), **settings: Any
 ) -> Iterator[str]:
-    """Run a server in a process of its own, on a free port of this machine. Yields its address.
+    """Start a server in a process of its own, on a free port, and yield its address.
 
-    cores     let the server run on these only; none: on all
-    settings  of `labkit serve`, such as rows=4, threads=1
+    It ends with the `with` block.
+
+    cores     cores on which the server may run; (): all
+    settings  options of `labkit serve`, such as rows=4, threads=1
+    Raises    LabError where the server does not start
     """
     options = [f"--{name}={value}" for name, value in settings.items()]
     options += [f"--core={core}" for core in cores]

@@ -1,9 +1,8 @@
-"""Continuous batching: in every turn it is decided anew which prompts are read and which texts go
-on.
+"""Batch continuously: decide in every turn which prompts are read and which texts go on.
 
-A turn writes one token for every text whose prompt is read, then reads up to `chunk` tokens of the
-prompts that wait, oldest first; the last token of a prompt gives the first one of its answer. A
-text that has ended makes room at once.
+A turn writes one token for every text whose prompt is read. Then it reads up to `chunk` tokens of
+the prompts that wait, oldest first; the last token of a prompt gives the first token of its answer.
+A text that has ended frees its row of the cache before the next turn.
 Source  Yu et al. 2022, Orca, OSDI; Agrawal et al. 2023, arXiv:2308.16369 (chunks)
 """
 
@@ -20,20 +19,21 @@ from labkit.text.writing import chances, draw, nucleus
 
 @dataclass(eq=False, kw_only=True)
 class Request:
-    """A text to go on with.
+    """A text to continue.
 
-    prompt       its tokens, a list, at least one
+    prompt       list of at least one token
     count        most tokens to write
     temperature  0: always the likeliest token
-    top_p        draw from the fewest likeliest tokens that have this share, 0 to 1, of the
+    top_p        draw from the fewest likeliest tokens that have together this share, 0 to 1, of the
                  probability
+    seed         of the random numbers
     stops        lists of tokens; the first that is written ends the text, and is no part of the
                  answer
-    tokens       what has been written
-    answered     how many of `tokens` are the answer so far: without those that are, or may begin,
-                 one of `stops`
-    read         tokens of the prompt that are in the cache
-    ended        None while it is worked on; "length", "stop", "gone" or "failed"
+    tokens       the tokens written so far
+    answered     number of `tokens` that belong to the answer for sure; tokens at the end that are,
+                 or may become, one of `stops` do not count
+    read         number of tokens of the prompt that are in the cache
+    ended        None until the text has ended; then "length", "stop", "gone" or "failed"
     """
 
     prompt: list
@@ -51,7 +51,11 @@ class Request:
         self.generator = torch.Generator().manual_seed(self.seed)
 
     def take(self, logits):
-        """Draw the next token from logits (1, classes); ValueError where one of them is NaN."""
+        """Draw the next token, and update `tokens`, `answered` and `ended`.
+
+        logits  (1, classes)
+        Raises  ValueError for NaN among the logits
+        """
         if logits.isnan().any():
             raise ValueError("the network answered NaN")
         probabilities = chances(logits, self.temperature)
@@ -59,8 +63,8 @@ class Request:
             probabilities = nucleus(probabilities, self.top_p)
         self.tokens.append(int(draw(probabilities, self.generator)))
 
-        # A stop ends the text before its first token; the beginning of one is no answer until it is
-        # none.
+        # The answer ends before a stop. Tokens that may be the beginning of a stop are held back
+        # until a later token shows that they are not.
         written = [len(stop) for stop in self.stops if self.tokens[-len(stop) :] == stop]
         if written:
             self.ended = "stop"
@@ -69,12 +73,10 @@ class Request:
             self.ended = "length"
             self.answered = len(self.tokens)
         else:
-            self.answered = len(self.tokens) - self._begun()
+            self.answered = len(self.tokens) - self._possible_stop()
 
-    def _begun(self):
-        """Return how many of the last tokens may become a stop: the longest beginning of one
-        that stands at the end.
-        """
+    def _possible_stop(self):
+        """Return how many tokens at the end may become a stop: they are the beginning of one."""
         begun = 0
         for stop in self.stops:
             for length in range(1, min(len(stop), len(self.tokens) + 1)):
@@ -84,8 +86,9 @@ class Request:
 
 
 class Writer:
-    """A decoder with a cache of `rows` + 1 rows: the last one is for the prompt that is being
-    read.
+    """A decoder with a cache of `rows` + 1 rows: one per text, the last for the prompt being read.
+
+    longest  most tokens of a row; None: the decoder's own limit
     """
 
     def __init__(self, decoder, rows=16, longest=None):
@@ -95,32 +98,38 @@ class Writer:
         self.desk = self.cache.rows(rows, rows + 1)
 
     def read(self, tokens, *, first):
-        """Read more tokens of a prompt, `first`: of a new one. Returns logits (1, classes)."""
+        """Read more tokens of a prompt into the last row of the cache. Returns logits (1, classes).
+
+        first  whether they begin a new prompt
+        """
         if first:
             self.desk.lengths.zero_()
         return self.decoder.extend(torch.tensor([tokens]), self.desk)[:, -1]
 
     def seat(self, row):
-        """Give the prompt that was read a row of its own."""
+        """Move the prompt that was read to a row of its own."""
         self.cache.move(self.rows, row)
 
     def write(self, tokens):
-        """Give one more token to each of the first n rows. Returns logits (n, classes)."""
+        """Append a token to each of the first n rows. Returns the next logits (n, classes).
+
+        tokens  list of n tokens
+        """
         rows = self.cache.rows(0, len(tokens))
         return self.decoder.extend(torch.tensor(tokens)[:, None], rows)[:, -1]
 
     def move(self, source, target):
-        """Let the text of one row go on in another."""
+        """Move a text from one row of the cache to another."""
         self.cache.move(source, target)
 
 
 class Scheduler:
-    """Requests in, tokens out.
+    """Decide in each turn what the network computes, for all requests that were added.
 
     writer   a `Writer`, or anything with its methods (a simulation)
     chunk    most tokens of prompts that are read in a turn
-    waiting  requests whose prompt is not read, oldest first
-    writing  those that are written for; their place is their row
+    waiting  requests whose prompt is not read to its end, oldest first
+    writing  requests whose text is being written; index in the list = row of the cache
     """
 
     def __init__(self, writer, *, chunk=64):
@@ -130,42 +139,48 @@ class Scheduler:
         self.writing = []
 
     def add(self, request):
+        """Add a request to those that wait."""
         self.waiting.append(request)
 
     def busy(self):
+        """Return whether there is anything to do."""
         return bool(self.waiting or self.writing)
 
     def turn(self):
-        """Write a token for each text, then read a chunk.
+        """Write a token for each text, then read a chunk of the waiting prompts.
 
-        Returns the requests that have a new token, a list, and those that failed: an error, such as
-        one of the memory that is full, ends the texts that it concerns, and nobody else's.
+        An error, such as one of full memory, ends only the requests that were being computed.
+
+        returns  list of the requests that have a new token, and of those that failed
         """
-        self._leave()
+        self._remove_ended()
         changed = self._write()
-        self._leave()
+        self._remove_ended()
         return changed + self._read()
 
     def _write(self):
-        """Write one more token for each text. Returns their requests."""
+        """Write one more token for each text, and return the requests of these texts."""
         changed = list(self.writing)
         if changed:
-            with self._failing(*changed):
+            with self._failures_contained(*changed):
                 logits = self.writer.write([request.tokens[-1] for request in changed])
                 for request, row in zip(changed, logits, strict=True):
-                    with self._failing(request):
+                    with self._failures_contained(request):
                         request.take(row[None])
         return changed
 
     def _read(self):
-        """Read prompts, up to a chunk. Returns the requests that have got their first token."""
+        """Read prompts, `chunk` tokens in all, and return the requests that have their first token.
+
+        Requests that failed are returned, too.
+        """
         budget = self.chunk
         started = []
         while budget and self.waiting and len(self.writing) < self.writer.rows:
             request = self.waiting[0]
             tokens = request.prompt[request.read : request.read + budget]
             budget -= len(tokens)
-            with self._failing(request):
+            with self._failures_contained(request):
                 logits = self.writer.read(tokens, first=request.read == 0)
                 request.read += len(tokens)
 
@@ -180,8 +195,8 @@ class Scheduler:
         return started
 
     @contextmanager
-    def _failing(self, *requests):
-        """End these requests where an error is raised, and print it for whoever runs the server."""
+    def _failures_contained(self, *requests):
+        """Mark requests as failed where the body raises; print the error for the operator."""
         try:
             yield
         except Exception:  # whatever a model or its memory raises
@@ -189,8 +204,8 @@ class Scheduler:
             for request in requests:
                 request.ended = "failed"
 
-    def _leave(self):
-        """Let those go that have ended; the last row takes the place of each."""
+    def _remove_ended(self):
+        """Remove the requests that have ended; the text of the last row moves to each free row."""
         self.waiting = deque(request for request in self.waiting if not request.ended)
         for row in reversed(range(len(self.writing))):
             if self.writing[row].ended:

@@ -1,11 +1,12 @@
-"""The server: HTTP outside, continuous batching inside. It does one turn after the other beside the
-event loop.
+"""Serve one decoder over HTTP, with continuous batching.
 
-POST /v1/completions  texts that go on: {"prompt", "max_tokens", "temperature", ...}, as the OpenAI
-                      package sends it
+The turns of the scheduler run in a thread beside the event loop, one after the other.
+
+POST /v1/completions  continue texts: {"prompt", "max_tokens", "temperature", ...}, as the OpenAI
+                      package sends them
 GET  /v1/models       the one model that is served
 GET  /health          {"status": "ok"}
-GET  /metrics         requests, tokens and turns, a line each
+GET  /metrics         counts of requests, tokens and turns, one per line
 """
 
 import asyncio
@@ -29,13 +30,13 @@ BODY_BYTES = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a server lets in.
+    """The limits of a server.
 
     rows       texts that are written at once
-    waiting    requests that may wait; more are turned away with 429
+    waiting    requests that may wait; more are refused with 429
     prompt     most tokens of a prompt
     count      most tokens of an answer
-    patience_s how long a client may take to send its request, or to read what it is sent
+    patience_s seconds that a client may take to send its request, or to read what it is sent
     """
 
     rows: int = 16
@@ -46,10 +47,11 @@ class Limits:
 
 
 class Server:
-    """One decoder, many users.
+    """A server of one decoder for many users.
 
-    token  what a client has to send as `Authorization: Bearer TOKEN`; None: none is asked for, on
-           the loopback address
+    name   of the model, for clients
+    token  what a client has to send as `Authorization: Bearer TOKEN`; None: no token is needed, and
+           the server listens on the loopback address only
     """
 
     def __init__(self, decoder, *, name, limits, token):
@@ -60,16 +62,17 @@ class Server:
         self.longest = min(decoder.longest, self.limits.prompt + self.limits.count)
         self.scheduler = Scheduler(Writer(decoder, self.limits.rows, self.longest))
         self.inboxes = {}  # {Request: queue of messages}
-        self.coming = []  # requests that the scheduler does not have yet
+        self.submitted = []  # requests that the scheduler does not have yet
         self.hosts = ()  # values of the header Host that are answered
         self.counts = dict.fromkeys(
             ("requests", "refused", "finished", "failed", "gone", "tokens", "turns"), 0
         )
 
     async def listen(self, host, port, *, stop, ready=lambda address: None):
-        """Serve until the event `stop` is set.
+        """Serve until the event `stop` is set, or until a turn raises.
 
-        When it serves, `ready` is called with the address.
+        ready   function that is called with the address when the server serves
+        Raises  LabError for another host than this machine without a token
         """
         if host not in LOOPBACK and not self.token:
             raise LabError(
@@ -78,7 +81,7 @@ class Server:
                 found=host,
                 fix="set LABKIT_SERVE_TOKEN",
             )
-        sockets = bind_sockets(port, host)  # all of one port
+        sockets = bind_sockets(port, host)  # several addresses, the same port
         port = sockets[0].getsockname()[1]
         self.hosts = tuple(f"{'[::1]' if name == '::1' else name}:{port}" for name in LOOPBACK)
         http = self._http_server()
@@ -101,10 +104,10 @@ class Server:
             await asyncio.gather(work, ending, return_exceptions=True)
             await http.close_all_connections()
         if not stop.is_set():
-            work.result()  # what ended it
+            work.result()  # raises what ended the turns
 
     def _http_server(self):
-        """Return the HTTP server, without sockets."""
+        """Return the HTTP server with its routes, but without sockets."""
         arguments = {"server": self}
         application = web.Application(
             [
@@ -127,14 +130,14 @@ class Server:
         )
 
     async def _work(self, executor):
-        """Do the turns, one after the other; in between, hand out the new tokens."""
+        """Run one turn after the other, for ever; after each, put its news into the inboxes."""
         while True:
-            if not self.scheduler.busy() and not self.coming:
+            if not self.scheduler.busy() and not self.submitted:
                 self.new.clear()
                 await self.new.wait()
-            # the scheduler is touched between turns only: a turn is another thread's
-            while self.coming:
-                self.scheduler.add(self.coming.pop(0))
+            # only between turns may this thread change the scheduler: turns run in another thread
+            while self.submitted:
+                self.scheduler.add(self.submitted.pop(0))
             changed = await asyncio.get_running_loop().run_in_executor(
                 executor, self.scheduler.turn
             )
@@ -145,11 +148,14 @@ class Server:
                     self.inboxes[request].put_nowait((request, request.answered, request.ended))
 
     def admit(self, requests):
-        """Queue the requests of one client. Returns their inbox.
+        """Queue the requests of one client, and return the inbox of the client.
 
-        It gets (request, tokens of its answer so far, why it ended or None), GONE or ENDING.
+        The inbox is a queue that gets (request, tokens of its answer so far, why it ended or None),
+        GONE or ENDING.
+
+        Raises  Refused (429) where too many requests wait
         """
-        waiting = len(self.scheduler.waiting) + len(self.coming)
+        waiting = len(self.scheduler.waiting) + len(self.submitted)
         if waiting + len(requests) > self.limits.waiting:
             raise Refused(
                 429, f"{waiting} of {self.limits.waiting} places to wait are taken; come back later"
@@ -157,13 +163,13 @@ class Server:
         inbox = asyncio.Queue()
         for request in requests:
             self.inboxes[request] = inbox
-            self.coming.append(request)
+            self.submitted.append(request)
         self.counts["requests"] += len(requests)
         self.new.set()
         return inbox
 
     def leave(self, requests):
-        """Forget requests that are answered, or whose client has gone."""
+        """Forget requests that are answered, or whose client has gone, and count how they ended."""
         for request in requests:
             if self.inboxes.pop(request, None) is not None:
                 outcome = {None: "gone", "failed": "failed"}.get(request.ended, "finished")

@@ -1,5 +1,4 @@
-"""Texts of many lengths through an encoder: the course's own paragraphs, batches with little
-padding, search.
+"""Turn texts of many lengths into vectors with an encoder, in batches with little padding; search.
 
 vectors = encoded(tokens(texts), network)  # (N, width), in the order of the texts
 hits = course_index().search("why is a small batch slow?")

@@ -1,6 +1,6 @@
-"""Batches of texts.
+"""Make batches of texts of about equal length.
 
-All rows of a batch are as long as its longest: what fills the others up is work on nothing.
+All rows of a batch are padded to the longest: the network computes the padding for nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,10 @@ from labkit.models.encoder import PADDING
 
 
 def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
-    """Return rows of tokens as one (N, T) int64 tensor, filled up with padding.
+    """Return rows of tokens as one (N, T) int64 tensor, with padding at the end of shorter rows.
 
-    length  None: that of the longest row; else T, and what is longer is cut
+    rows    sequence of (length,) tensors
+    length  T; longer rows are cut. None: the length of the longest row
     """
     tokens = pad_sequence([row[:length] for row in rows], batch_first=True, padding_value=PADDING)
     if length is None:
@@ -25,19 +26,20 @@ def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
 
 
 def by_length(lengths, size):
-    """Return batches of at most `size` texts of about one length, each a list of indices of texts.
+    """Return batches of texts of similar length: lists of at most `size` indices of texts.
 
-    The longest come first: if they do not fit in memory, that shows at once.
+    The batch with the longest texts comes first: if it does not fit in memory, that shows at once.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def encoded(rows: Sequence, network: Callable, size: int = 32) -> torch.Tensor:
-    """Return the vectors (N, width) of rows of tokens, in the order of the rows.
+    """Return the vectors (N, width) of texts, in the order of the texts.
 
-    network  function (N, T) tokens -> (N, width), such as a `Served` of a file with an open length
-    size     rows in a batch, at most
+    rows     sequence of (length,) tensors of tokens
+    network  function (N, T) tokens -> (N, width), such as an ONNX file of open length, loaded
+    size     most rows in a batch
     """
     batches = by_length([len(row) for row in rows], size)
     vectors = []

@@ -1,5 +1,7 @@
-"""Pages of docs/ that search looks in: the terms of the glossary and the published experiments,
-which lead to sections, and the pages on commands, installing and a network of one's own.
+"""Read the pages of docs/ that search looks in.
+
+The terms of the glossary and the published experiments lead to sections of lessons. The pages on
+commands, on installing and on a network of one's own are searched paragraph by paragraph.
 """
 
 import re
@@ -26,13 +28,13 @@ ANCHOR = re.compile(r"<a id=[^>]*></a>")
 
 
 class Term(NamedTuple):
-    """A term of the field.
+    """A term of the glossary.
 
     name       as the lessons write it
-    spellings  what else it is called
+    spellings  other names of the same thing
     meaning    one sentence
-    section    lesson and heading that explain it, such as "05_where_training_time_goes: 9. Workers
-               that load"
+    section    lesson and heading that explain the term, such as "05_where_training_time_goes: 9.
+               Workers that load"
     address    of that section, as seen from docs/
     """
 
@@ -50,16 +52,14 @@ class Term(NamedTuple):
 
 
 class PublishedItem(NamedTuple):
-    """A row of docs/published-experiments.md that a section serves: what was published, and the
-    section.
-    """
+    """A row of docs/published-experiments.md: what was published, and its section."""
 
     text: str
     section: str
 
 
 def glossary() -> list[Term]:
-    """Return the terms in alphabetical order; none where the course has no such page."""
+    """Return the terms of docs/glossary.md in alphabetical order; [] without the page."""
     terms = []
     for entry in TERM.finditer(_page("glossary.md")):
         spellings = entry["spellings"].split(", ") if entry["spellings"] else []
@@ -70,9 +70,7 @@ def glossary() -> list[Term]:
 
 
 def published_items() -> list[PublishedItem]:
-    """Return the rows of the page of published experiments that have a section; none where there
-    is no such page.
-    """
+    """Return the rows of docs/published-experiments.md that name a section; [] without the page."""
     items = []
     for row in EXPERIMENT.finditer(_page("published-experiments.md")):
         published = row["published"].replace(" [Table]", "").partition("(#table-")[0]
@@ -81,8 +79,10 @@ def published_items() -> list[PublishedItem]:
 
 
 def guides() -> list[Paragraph]:
-    """Return the paragraphs, items of lists and rows of tables of the pages on commands,
-    installing and a network of one's own; none where the course has no such page.
+    """Return the paragraphs, list items and table rows of the pages that help to use the course.
+
+    These are the pages on commands, on installing and on a network of one's own. A page that the
+    course does not have gives none.
     """
     guide_paragraphs = []
     for name in GUIDES:
@@ -102,5 +102,6 @@ def guides() -> list[Paragraph]:
 
 
 def _page(name):
+    """Return the text of a page of docs/, or ""."""
     path = root() / "docs" / name
     return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,6 +1,4 @@
-"""Search by meaning: texts as vectors of length 1, whose product is the cosine of the angle
-between them.
-"""
+"""Search texts by meaning: texts become vectors of length 1, and the closest cosine wins."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,9 +16,7 @@ from labkit.text.course_pages import glossary, guides, published_items
 
 
 class Hit(NamedTuple):
-    """A paragraph that answers a question, and how alike the two are: the cosine of their
-    vectors, -1 to 1.
-    """
+    """A paragraph, and the cosine of its vector and the question's, from -1 to 1."""
 
     paragraph: Paragraph
     cosine: float
@@ -28,14 +24,14 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """Paragraphs, their vectors (N, width), and the network that makes a vector of a text."""
+    """Paragraphs, their vectors (N, width), and the network that makes the vector of a text."""
 
     paragraphs: list
     vectors: torch.Tensor
     network: object
 
     def search(self, question, count=5):
-        """Return the paragraphs nearest to a question, the best first: a list of `Hit`."""
+        """Return the paragraphs nearest to a question, best first, as at most `count` `Hit`s."""
         (vector,) = encoded(minilm.tokens([question]), self.network)
         cosines, indices = (self.vectors @ vector).topk(min(count, len(self.paragraphs)))
         hits = []
@@ -45,11 +41,11 @@ class Index:
 
 
 def course_index() -> Index:
-    """Return the `Index` of the course's paragraphs, guides, terms and published experiments, by
-    MiniLM in ONNX Runtime.
+    """Return the `Index` of the course's paragraphs, guides, terms and published experiments.
 
-    Network and vectors are stored in artifacts/minilm. The vectors are computed again when one of
-    the texts or the weights have changed.
+    The vectors come from MiniLM in ONNX Runtime. Network and vectors are stored in
+    artifacts/minilm. The vectors are computed again when one of the texts or the weights have
+    changed.
     """
     folder = artifacts() / "minilm"
     course_paragraphs = [*paragraphs(), *guides(), *_pointers()]
@@ -69,8 +65,9 @@ def course_index() -> Index:
 
 
 def _pointers():
-    """Return what leads to a section as paragraphs: the terms of the glossary, and the published
-    experiments.
+    """Return the terms of the glossary and the published experiments, which lead to a section.
+
+    returns  list of `Paragraph`
     """
     terms = [Paragraph(f"glossary, see {term.section}", term.text) for term in glossary()]
     published = [
@@ -81,7 +78,7 @@ def _pointers():
 
 
 def _exported(path):
-    """Return the path of MiniLM as an ONNX file for texts of any length; it is written once."""
+    """Write MiniLM as an ONNX file for texts of any length, if it is missing; return the path."""
     if not path.is_file():
         network, _ = models.build("minilm")
         export.to_onnx(
@@ -91,8 +88,9 @@ def _exported(path):
 
 
 def nearest(vectors):
-    """Return for each of (N, width) vectors of length 1 the index of the nearest other vector:
-    (N,) int64.
+    """Return for each vector the index of the nearest other vector: (N,) int64.
+
+    vectors  (N, width), of length 1
     """
     cosines = vectors @ vectors.T
     cosines.fill_diagonal_(-np.inf)
@@ -100,7 +98,9 @@ def nearest(vectors):
 
 
 def agreement(exact: torch.Tensor, approximate: torch.Tensor) -> torch.Tensor:
-    """Return (N,): 1 for each text that has the same nearest other in two (N, width) sets of
-    vectors, else 0.
+    """Compare two sets of vectors: 1 for each text with the same nearest other text, else 0.
+
+    exact, approximate  (N, width) vectors of the same texts
+    returns             (N,) float64 array
     """
     return (nearest(exact) == nearest(approximate)).double().numpy()

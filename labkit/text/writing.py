@@ -1,26 +1,29 @@
-"""Writing with a decoder: text as tokens and back, and the choice of the next token."""
+"""Convert text to tokens and back, and choose the next token of a decoder."""
 
 from collections.abc import Iterable
 
 import torch
 
-COLDEST = 1e-6  # temperature: float32 cannot tell logits apart that it would not decide between
+# temperature below which any difference between two float32 logits decides between the tokens
+COLDEST = 1e-6
 
 
 def to_tokens(text: str) -> torch.Tensor:
-    """Return a text as int64 tokens (1, T): its bytes."""
+    """Return a text as int64 tokens (1, T): the bytes of its UTF-8."""
     return torch.tensor([list(text.encode())])
 
 
 def to_text(tokens: Iterable[int]) -> str:
-    """Return tokens, any sequence of numbers, as text; bytes that are no UTF-8 show as �."""
+    """Return tokens as text; bytes that are not UTF-8 become �."""
     return bytes(map(int, tokens)).decode(errors="replace")
 
 
 def chances(logits, temperature=0.0):
     """Return the probabilities (..., classes) of the next token.
 
-    temperature  divides the logits; at 0, and below `COLDEST`, the likeliest token has all
+    logits       (..., classes)
+    temperature  divides the logits; at 0, and below `COLDEST`, the likeliest token has probability
+                 1
     """
     if temperature < COLDEST:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
@@ -31,14 +34,17 @@ def chances(logits, temperature=0.0):
 
 
 def nucleus(probabilities, share):
-    """Return (..., classes) with the fewest likeliest tokens that make up `share`, 0 to 1; the
-    others have 0.
+    """Keep the fewest likeliest tokens that have together the probability `share`; zero the others.
 
-    At least one token stays, and the probabilities add up to 1 again.
+    At least one token stays, and the probabilities are scaled to add up to 1 again.
+
+    probabilities  (..., classes)
+    share          0 to 1
+    returns        (..., classes)
     Source  Holtzman et al. 2020, arXiv:1904.09751 (top-p)
     """
     ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
-    likelier = ordered.cumsum(-1) - ordered  # what the tokens before each one have together
+    likelier = ordered.cumsum(-1) - ordered  # probability of all tokens that are likelier
     stays = likelier < share
     stays[..., 0] = True
     chosen = torch.zeros_like(probabilities).scatter_(-1, tokens, ordered * stays)
@@ -46,8 +52,9 @@ def nucleus(probabilities, share):
 
 
 def draw(probabilities, generator):
-    """Draw one token for each row of (N, classes) probabilities, by a `torch.Generator`.
+    """Draw one token for each row of probabilities. Returns (N,) int64.
 
-    Returns (N,) int64.
+    probabilities  (N, classes)
+    generator      a `torch.Generator`
     """
     return torch.multinomial(probabilities, 1, generator=generator)[:, 0]

@@ -1,13 +1,13 @@
-"""Training: one plain loop with its switches, checkpoints, and the same network under many settings
-and seeds.
+"""Train networks: one plain loop with switches, checkpoints, and many settings and seeds.
 
     history = fit(model, (train, test), TrainConfig(epochs=3, amp="bf16"), device=device)
     history.losses, history.accuracy, history.seconds
 
 A switch is a field of `config.TrainConfig`. A batch that does not fit, a loss that is no number and
-a damaged checkpoint end in an error that says what to do. What is offered here is imported when it
-is first asked for: the command line reads the fields of `TrainConfig`, and `labkit.train.workers`
-begins its processes, without torch.
+a damaged checkpoint end in an error that says what to do.
+
+A name of this package is imported when it is first asked for. So the command line can read the
+fields of `TrainConfig`, and `labkit.train.workers` can start its processes, without torch.
 """
 
 from labkit.on_demand import offered
@@ -25,4 +25,5 @@ _OFFERED = {
 
 
 def __getattr__(name):
+    """Import a name of `_OFFERED` when it is first asked for."""
     return offered(__name__, _OFFERED, name)

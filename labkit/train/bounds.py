@@ -1,4 +1,4 @@
-"""Which numbers a `TrainConfig` takes: the bounds of every numeric field, in one table."""
+"""Check the numbers of a `TrainConfig` against one table with the range of every numeric field."""
 
 import math
 from dataclasses import dataclass, fields
@@ -11,7 +11,7 @@ from labkit.errors import LabError, brief
 class Bounds:
     """The numbers from `lowest` to `highest`.
 
-    ends  the brackets of the interval: "[" and "]" count the end itself, "(" and ")" leave it out
+    ends  the brackets of the interval: "[" and "]" include the end, "(" and ")" exclude it
     """
 
     lowest: float
@@ -19,17 +19,20 @@ class Bounds:
     ends: str = "[]"
 
     def __contains__(self, number):
+        """Return whether a number lies within; NaN never does."""
         low = self.lowest < number if self.ends[0] == "(" else self.lowest <= number
         high = number < self.highest if self.ends[1] == ")" else number <= self.highest
         return low and high  # NaN is neither
 
     def __str__(self):
+        """Return the range in words, for an error."""
         low = "above" if self.ends[0] == "(" else "at least"
         high = "below" if self.ends[1] == ")" else "at most"
         return f"{low} {self.lowest:,} and {high} {self.highest:,}"
 
 
-# Where nothing else ends a range, a million does: what lies beyond is a slip, or overflows float32.
+# The upper end of a range without a natural one: larger numbers are typing errors, or overflow
+# float32.
 MOST = 1_000_000
 BOUNDS = {
     "epochs": Bounds(1, MOST),
@@ -54,10 +57,9 @@ BOUNDS = {
 
 
 def numbers_of(config):
-    """Return the numbers of a config (a dataclass), as Python's own types: {name of the field: int
-    or float}.
+    """Return the numbers of a `TrainConfig` as Python's int or float: {field: number}.
 
-    Raises  LabError that names the first one that is out of bounds, or not finite
+    Raises  LabError that names the first field whose number is out of range or not finite
     """
     numbers = {}
     for field in fields(config):
@@ -74,7 +76,8 @@ def numbers_of(config):
 def _number(name, value, bounds, *, is_integer):
     """Return a value as an int or a float.
 
-    Raises a LabError unless it is a number of that kind within the bounds.
+    is_integer  whether only a whole number is allowed
+    Raises      LabError unless the value is a number of that kind within the bounds
     """
     if not isinstance(value, Real):
         raise _refusal(name, value, "a number")
@@ -86,6 +89,7 @@ def _number(name, value, bounds, *, is_integer):
 
 
 def _refusal(name, value, expected):
+    """Return the LabError for a field with a wrong value."""
     return LabError(
         f"{name} is {brief(value)}.",
         expected=expected,

@@ -1,4 +1,4 @@
-"""A whole training from names: what `labkit train` does."""
+"""Train a network by its name on a data set by its name, as `labkit train` does."""
 
 import copy
 import cProfile
@@ -26,9 +26,10 @@ _PROFILED_STEPS = 3  # of torch's profiler, whose file grows by megabytes per st
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A network, its data and how to train it, ready to run.
+    """A network, its data and a `TrainConfig`, ready to run.
 
-    train, test  ImageSets that fit the network
+    name         of the checkpoint and profile files, without ending
+    train, test  `labkit.data.ImageSet`s that fit the network
     """
 
     name: str
@@ -39,15 +40,15 @@ class Training:
     device: torch.device
 
     def run(self, *, resume=False, profile=None):
-        """Train, checkpoint and test after each epoch. Returns (History, path of the checkpoint,
-        that of the profile file).
+        """Train, and after each epoch test and write a checkpoint.
 
-        A training from the start is kept in checkpoints/unfinished, and takes the place of an
-        earlier checkpoint of the same name when it is done.
-        resume   go on from the unfinished training of that name, else from its checkpoint
+        A training from the start is written to checkpoints/unfinished. When it is done, it replaces
+        an earlier checkpoint of the same name.
+
+        resume   continue the unfinished training of this name; without one, its checkpoint
         profile  the profiler: "cprofile" for the whole training (its file opens with snakeviz),
-                 "torch" for three steps (ui.perfetto.dev); None: no file, and None in place of its
-                 path
+                 "torch" for three steps (its file opens with ui.perfetto.dev); None: no profiler
+        returns  (History, path of the checkpoint, path of the profile file or None)
         """
         done, unfinished = self._checkpoints()
         ending = "prof" if profile == "cprofile" else "json"
@@ -58,8 +59,8 @@ class Training:
             )
         profiler = cProfile.Profile() if profile == "cprofile" else None
 
-        # train: an unfinished training of before is only put aside until the first epoch of this
-        # one is kept
+        # Train. The checkpoint of an earlier unfinished training is put aside, and comes back if
+        # this training ends before its first epoch is saved.
         checkpoint = done if resume and not unfinished.exists() else unfinished
         with nullcontext() if resume else _put_aside(unfinished), profiler or nullcontext():
             data = (self.train, self.test)
@@ -74,15 +75,14 @@ class Training:
         return history, done, profile_path if profile else None
 
     def _checkpoints(self):
-        """Return the paths of the checkpoint of a training that is done, and of an unfinished
-        one.
-        """
+        """Return the paths of the checkpoint of a finished training, and of an unfinished one."""
         done = artifacts() / "checkpoints" / f"{self.name}.pt"
         return done, done.with_name("unfinished") / done.name
 
     def checkpoint_to_resume(self) -> tuple | None:
-        """Return (path, time of writing) of the checkpoint that `run(resume=True)` would go on
-        from; None where there is none.
+        """Return (path, time of writing in ns) of the checkpoint that `run(resume=True)` continues.
+
+        It is None where there is no checkpoint.
         """
         for path in reversed(self._checkpoints()):
             if path.exists():
@@ -90,9 +90,9 @@ class Training:
         return None
 
     def remarks(self):
-        """Yield sentences on what these switches mean for this network."""
+        """Yield sentences on side effects that the switches have on this network."""
         config = self.config
-        # parts change nothing of what batch norm sees
+        # with either switch, batch norm does not depend on the parts of a batch
         unaffected = config.head_only or config.ghost_size
         if config.accumulate > 1 and batch_norms(self.network) and not unaffected:
             images_at_once = config.batch // config.accumulate
@@ -103,9 +103,12 @@ class Training:
             )
 
     def dry_run(self, steps=1):
-        """Train a copy for so many steps of the first epoch, and write nothing."""
+        """Train a copy of the network for some steps of the first epoch, and write nothing.
+
+        Returns the `History`.
+        """
         images = self.train.subset(steps * self.config.batch)
-        # what changes from epoch to epoch stays as it is in the first
+        # settings that change from epoch to epoch get their value of the first epoch
         one_epoch = replace(
             self.config,
             epochs=1,
@@ -118,7 +121,10 @@ class Training:
 
 @contextmanager
 def _put_aside(path):
-    """Move a file aside while another is made under its name; it comes back where none was made."""
+    """Move a file aside for the `with` block, in which another file is written under its name.
+
+    At the end the first file is deleted; where no other file was written, it comes back.
+    """
     aside = path.with_suffix(".before")
     if path.exists():
         path.replace(aside)
@@ -138,10 +144,11 @@ def training(
     limit: int | None = None,
     name: str | None = None,
 ) -> Training:
-    """Build a network by name for a data set by name. Returns a `Training`.
+    """Build a network and load a data set by their names, and return a `Training`.
 
-    limit  take only so many training images, and at most as many to test on
-    name   keeps its files apart from those of other trainings of this network on this set
+    limit   most training images, and most test images; None: all
+    name    distinguishes the files of this training from others of the same network and data set
+    Raises  LabError for a name that no file can have, and where network and data set do not fit
     """
     if name is not None and not re.fullmatch(r"[\w-]+", name):
         raise LabError(
@@ -150,7 +157,7 @@ def training(
             found=name,
         )
     # The images to train on, and to test on.
-    # its pictures may be of several sizes
+    # a folder's pictures may be of several sizes, and are resized when they are loaded
     size = config.size if dataset.startswith("folder:") else None
     train = load(dataset, "train", limit=limit, size=size)
     if len(train.classes) < 2:
@@ -170,8 +177,8 @@ def training(
     network, shape = models.build(
         model, classes=len(train.classes), like=like, pretrained=config.pretrained
     )
-    train = _fitted(train, model, shape)
-    test = _fitted(test, model, shape)
+    train = _with_channels(train, model, shape)
+    test = _with_channels(test, model, shape)
 
     # The name of its files.
     file_name = f"{dataset.replace(':', '-').replace('/', '-')}-{model}"
@@ -188,8 +195,9 @@ def training(
 
 
 def _side(model, shape, images):
-    """Return the pixels a side that images are resized to; None, if they have the size of the
-    network's recipe.
+    """Return the pixels per side to which images are resized; None if they have the right size.
+
+    shape  of the network's input, without the batch
     """
     recipe_side = models.recipe_of(model).shape[-1]
     if shape[-1] == recipe_side and shape[1:] == images.images.shape[2:]:
@@ -197,9 +205,13 @@ def _side(model, shape, images):
     return shape[-1]
 
 
-def _fitted(images, model, shape):
-    """Return an ImageSet with the channels a network takes: grey images can stand in three
-    channels alike.
+def _with_channels(images, model, shape):
+    """Return an `ImageSet` with as many channels as the network takes.
+
+    A grey image is repeated in three channels.
+
+    shape   of the network's input, without the batch
+    Raises  LabError where texts meet a network for images, or the reverse
     """
     image_shape = tuple(images.images.shape[1:])
     if len(shape) != len(image_shape) or (len(shape) == 1 and shape != image_shape):

@@ -1,5 +1,4 @@
-"""Checkpoints that are whole or not there, and going on from one as if the training had never
-stopped.
+"""Write checkpoints, whole or not at all, and continue a training as if it had never stopped.
 
 A checkpoint is one file of `torch.save`, renamed into its place when it is complete. It is read
 with `weights_only=True`: tensors and plain values only, and nothing in the file is ever executed.
@@ -7,10 +6,10 @@ For plain torch:
 
     contents = torch.load(path, weights_only=True)
     contents["state"]["tested"]  # the state dict of the network that was tested
-    contents["state"]["model"]   # of the last weights: others where a method such as `ema` leaves
-                                 an average
-    contents["facts"]["config"]  # the `TrainConfig`, as a dict; beside it "history": losses,
-                                 accuracy of each epoch
+    contents["state"]["model"]   # the state dict of the last weights; they differ where a method
+                                 # such as `ema` leaves an average
+    contents["facts"]["config"]  # the `TrainConfig`, as a dict
+    contents["facts"]["history"] # losses, accuracy and seconds of each epoch
 """
 
 import pickle
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
     from labkit.train.loop import History
 
 _FORMAT = "labkit checkpoint 2"
-# that of the images; a checkpoint that names none went by their sum
-_ORDER = "hash of seed and epoch"
-# these do not change what is learned; epochs may be more or fewer than before
-_FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner", "epochs"}
-_REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
+# how the order of the images is drawn; a checkpoint without this entry used the sum of both
+_ORDER_OF_IMAGES = "hash of seed and epoch"
+# settings that may differ: they do not change what is learned, except the number of epochs
+_MAY_DIFFER = {"workers", "pin_memory", "phases", "cudnn_autotuner", "epochs"}
+_STORED_HISTORY = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
 _UNPICKLED = (
     ValueError,
     LookupError,
@@ -57,28 +56,28 @@ class CheckpointError(LabError):
 
 
 def save_checkpoint(path, state, facts):
-    """Write a checkpoint in one step. Returns the path.
+    """Write a checkpoint, whole or not at all. Returns the path.
 
     path   ending in .pt
     state  nested dicts, lists and tuples of tensors and plain values
-    facts  {name: plain value}, what the training was
+    facts  {name: plain value} that describe the training
     """
-    # an open file knows why a write is refused
+    # torch.save writes into an open file, whose OSError says why a write is refused
     with atomic(path) as temporary, temporary.open("wb") as file:
         torch.save({"format": _FORMAT, "state": state, "facts": facts}, file)
     return Path(path)
 
 
 def load_checkpoint(path):
-    """Read a checkpoint. Returns (state, facts); None when there is none.
+    """Read a checkpoint. Returns (state, facts), or None if the file is missing.
 
-    Raises CheckpointError when the file is damaged, or whole and no checkpoint.
+    Raises  CheckpointError when the file is damaged, or is no checkpoint
     """
     path = Path(path)
     if not path.exists():
         return None
     with _explained(f"The file {path} is damaged.", f"put back a good copy, {_MOVE_AWAY}"):
-        # what torch.save writes; torch itself compares no checksums
+        # torch.save writes a zip, but torch.load does not compare its checksums
         with zipfile.ZipFile(path) as file:
             broken = file.testzip()
         if broken:
@@ -93,9 +92,7 @@ def load_checkpoint(path):
 
 @contextmanager
 def _explained(problem, fix):
-    """Turn whatever the contents of a file break into a CheckpointError with this problem and
-    this fix.
-    """
+    """Raise CheckpointError, with this problem and fix, for errors that a file's contents cause."""
     try:
         yield
     except _DAMAGE as error:
@@ -114,10 +111,11 @@ def _explained(problem, fix):
 
 
 class Checkpoint:
-    """Everything that decides how a training goes on, in one place.
+    """The checkpoint of a training: everything that decides how the training goes on.
 
-    path        ending in .pt; None: nothing is written
+    path        ending in .pt; None: nothing is read or written
     components  {name: anything with state_dict() and load_state_dict(...)}
+    data        the training images, whose number and digest are stored
     """
 
     def __init__(self, path, components, config, data, device):
@@ -125,16 +123,21 @@ class Checkpoint:
         self.components = components
         self.config = config
         self.device = device
-        self.data = {"images": len(data), "digest": getattr(data, "digest", None), "order": _ORDER}
+        self.data = {
+            "images": len(data),
+            "digest": getattr(data, "digest", None),
+            "order": _ORDER_OF_IMAGES,
+        }
 
     def restore(self, history):
-        """Put what was saved into the components and into `history`; without a checkpoint all stay
-        as they are.
+        """Load the checkpoint, if it exists, into the components and into `history`.
 
-        A training may go on for more epochs than it was begun with, or end after fewer. At a
-        constant rate it is then the training that was begun with so many; other schedules, and
-        images that grow, follow the new number from here on: `length_remarks` says it.
-        `history.lengthened` keeps the numbers of before.
+        A training may be continued with another number of epochs. With a constant rate the result
+        is that of a training begun with the new number. Other schedules, and images that grow,
+        follow the new number from here on; `length_remarks` says so. `history.lengthened` keeps the
+        earlier numbers.
+
+        Raises  CheckpointError when the file is damaged, or of another or a longer training
         """
         contents = load_checkpoint(self.path) if self.path else None
         if contents is None:
@@ -147,13 +150,13 @@ class Checkpoint:
         with _explained(
             f"The file {self.path} is whole, but this training cannot go on from it.", advice
         ):
-            self._refuse_another(facts)
+            self._require_same_training(facts)
             # The network, the optimizer and the others, and the random numbers.
             for name, component in self.components.items():
                 component.load_state_dict(state.get(name, {}))
             devices.set_rng_state(self.device, state["rng"])
-            # What the training did before, and for how many epochs it was begun.
-            for name in _REMEMBERED:
+            # The history so far, and the number of epochs that was planned.
+            for name in _STORED_HISTORY:
                 setattr(history, name, list(facts["history"][name]))
             history.restored = len(history.epoch_seconds)
             history.lengthened = facts.get("lengthened", [])
@@ -161,10 +164,10 @@ class Checkpoint:
             if planned != self.config.epochs:
                 history.lengthened = [*history.lengthened, planned]
 
-    def _refuse_another(self, facts):
-        """Refuse a checkpoint of another training.
+    def _require_same_training(self, facts):
+        """Raise CheckpointError where the checkpoint is of another training or has too many epochs.
 
-        A switch that it does not know yet was off: at its default.
+        A setting that the checkpoint does not have yet had its default.
         """
         done = len(facts["history"]["epoch_seconds"])
         if done > self.config.epochs:
@@ -177,7 +180,9 @@ class Checkpoint:
         ours = {**self.data, **asdict(self.config)}
         defaults = {field.name: field.default for field in fields(self.config)}
         theirs = {"order": "sum of seed and epoch", **defaults, **facts, **facts["config"]}
-        differ = [name for name in ours if name not in _FREE and ours[name] != theirs.get(name)]
+        differ = [
+            name for name in ours if name not in _MAY_DIFFER and ours[name] != theirs.get(name)
+        ]
         if differ:
             raise CheckpointError(
                 f"The checkpoint {self.path} is of another training.",
@@ -187,22 +192,25 @@ class Checkpoint:
             )
 
     def save(self, history, tested):
-        """Write everything after an epoch, and the network that was tested: the trained one or
-        an average.
+        """Write the checkpoint after an epoch.
+
+        history  the `History` so far
+        tested   the network that was tested: the trained one or an average
         """
         if self.path:
             state = {name: component.state_dict() for name, component in self.components.items()}
-            # where it is the trained one, torch.save writes the tensors once
+            # if this is the trained network, torch.save writes its tensors only once
             state["tested"] = tested.state_dict()
             state["rng"] = devices.rng_state(self.device)
-            remembered = {name: getattr(history, name) for name in _REMEMBERED}
+            remembered = {name: getattr(history, name) for name in _STORED_HISTORY}
             facts = {"config": asdict(self.config), **self.data, "history": remembered}
             save_checkpoint(self.path, state, facts | {"lengthened": history.lengthened})
 
 
 def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
-    """Yield sentences on what another number of epochs means for a training that was gone on
-    with.
+    """Yield a sentence for a training that was continued with another number of epochs.
+
+    The sentence says whether the result is that of a training begun with this number.
     """
     if not history.lengthened:
         return
@@ -226,17 +234,16 @@ def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
 
 
 def restored(checkpoint):
-    """Return the network of a checkpoint: (network in eval mode, its name, name of the data set,
-    shape of an input).
+    """Return the network of a checkpoint that was tested: an average, where the training left one.
 
-    It is the network that was tested: an average of the weights, where the training left one. The
-    shape is without the batch.
     checkpoint  path of the file, named `DATASET-MODEL.pt`, or `DATASET-MODEL.NAME.pt`
-    Raises      CheckpointError when it is damaged, or its name or its weights fit no network of the
-                course
+    returns     (network in eval mode, its name, name of the data set, shape of an input without the
+                batch)
+    Raises      CheckpointError when the file is damaged, or its weights fit no network of the
+                course; LabError when it is missing, or its name names no network
     """
     path = Path(checkpoint)
-    stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without the name of one training of several
+    stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without .NAME
     names = [name for name in models.names() if stem.endswith(f"-{name}")]
     name = max(names, key=len, default=None)
     contents = load_checkpoint(path) if name else None
@@ -256,17 +263,18 @@ def restored(checkpoint):
         f"The file {path} is whole, but holds no network of labkit.",
         "train one with `labkit train`",
     ):
-        network, shape = _network(path, name, _tested(state, facts))
+        network, shape = _network(path, name, _tested_weights(state, facts))
         side = facts.get("config", {}).get("size")
         shape = (shape[0], side, side) if side else shape
     return network, name, stem.removesuffix(f"-{name}"), shape
 
 
-def _tested(state, facts):
+def _tested_weights(state, facts):
     """Return the weights of the network that was tested: {name: tensor}.
 
-    Files of earlier editions do not name it. There an average was tested with the running
-    statistics of the last weights, and so it is returned.
+    Files of earlier editions do not store them. For these files the average is put together from
+    the state of the method; its running statistics are those of the last weights, as in the test
+    then.
     """
     config = facts.get("config", {})
     if "tested" in state:
@@ -283,7 +291,11 @@ def _tested(state, facts):
 
 
 def _network(path, name, weights):
-    """Return (network in eval mode with these weights, the shape of its input)."""
+    """Return (network in eval mode with these weights, shape of its input without the batch).
+
+    path  of the checkpoint, for the error
+    name  of the network
+    """
     first, *_, last = weights.values()  # a convolution (out, in, h, w), and the bias of the head
     network, shape = models.build(name, classes=len(last), like=(first.shape[1], 28, 28))
     try:

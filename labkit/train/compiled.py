@@ -1,4 +1,4 @@
-"""torch.compile for a whole training: every step is compiled, or the training ends and says so."""
+"""Make sure that torch.compile compiles every step of a training, or end with an error."""
 
 from contextlib import contextmanager
 
@@ -10,24 +10,26 @@ from labkit.errors import Unavailable
 
 @contextmanager
 def compiled_throughout(config, feed):
-    """Let torch.compile make one form of the network for each size of image, and refuse where it
-    gives up.
+    """Raise Unavailable, within the `with` block, where torch.compile fails or stops compiling.
 
-    config  a `TrainConfig`; without `compile` nothing happens
+    torch.compile may make one form of the network for each size of image.
+
+    config  a `TrainConfig`; without `compile` this does nothing
     feed    the `Feed` of the training, which knows the sizes
-    Raises  Unavailable: the compiler failed; or torch compiled some function as often as it may,
-            and would run it eagerly from then on
+    Raises  Unavailable where the compiler failed, and where torch has compiled some function as
+            often as it may, and would run it eagerly from then on
 
-    By itself torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`),
-    with a warning only. It counts those of all networks of the process, for they share the
-    functions that call them.
+    By default torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`),
+    with a warning only. It counts the forms of all networks of the process together, because they
+    share the functions that call them. So the limit is raised by the forms that exist and that will
+    be needed.
     """
     if not config.compile:
         yield
         return
     import torch.compiler.config as limits
 
-    # torch has no public names for what it raises
+    # torch has no public names for these exceptions
     from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit
 
     forms = len(feed.sides())
@@ -63,9 +65,9 @@ def compiled_throughout(config, feed):
 
 
 class Watched(nn.Module):
-    """A network to be compiled, which knows what torch.compile made of it since.
+    """A wrapper around a network for torch.compile, which counts calls that were not compiled.
 
-    eager_calls  without torch.compile; what is compiled does not count
+    eager_calls  number of calls that Python ran without torch.compile
     """
 
     def __init__(self, network: nn.Module):
@@ -76,9 +78,10 @@ class Watched(nn.Module):
         self._breaks_before = _graph_breaks()
 
     def forward(self, *inputs):
-        """Call the network.
+        """Call the network, and count the call if Python runs it.
 
-        While torch.compile reads this, the condition is false, and nothing of it is compiled.
+        While torch.compile traces this method the condition is false, so compiled code does not
+        count.
         """
         if not torch.compiler.is_compiling():
             self.eager_calls += 1
@@ -86,14 +89,14 @@ class Watched(nn.Module):
 
     @property
     def graph_breaks(self) -> int:
-        """Return how many cuts torch.compile has counted: there Python runs in between."""
+        """Return how many graph breaks torch.compile has counted since; at each, Python runs."""
         return _graph_breaks() - self._breaks_before
 
     def require_compiled(self) -> None:
-        """Raise Unavailable where calls ran eagerly without a word.
+        """Raise Unavailable where calls ran eagerly without an error.
 
-        With cuts and no graph, only what surrounds the network was compiled. A network that was
-        compiled before has neither.
+        Graph breaks without a new graph mean that only code around the network was compiled.
+        Neither breaks nor graphs mean that the network was compiled before.
         """
         has_graphs = _graphs() > self._graphs_before
         if not self.eager_calls and (has_graphs or not self.graph_breaks):
@@ -114,18 +117,17 @@ def _graphs():
 
 
 def _graph_breaks():
-    """Return how many cuts of networks torch.compile has counted in this process."""
+    """Return how many graph breaks torch.compile has counted in this process."""
     return sum(_counters()["graph_break"].values())
 
 
 def _counters():
+    """Return torch.compile's counters: {group: {name: count}}."""
     from torch._dynamo.utils import counters  # torch has no public name for them
 
     return counters
 
 
 def _first_lines(error):
-    """Return the two first lines of a message: the second one of a compiler's error holds the
-    reason.
-    """
+    """Return the first two lines of an error's message; in the second a compiler says why."""
     return " ".join(str(error).strip().splitlines()[:2])[:200]

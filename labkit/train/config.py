@@ -1,4 +1,4 @@
-"""How to train: every switch of the loop is one field."""
+"""Define `TrainConfig`: how to train, one field per switch of the loop."""
 
 import importlib
 from dataclasses import dataclass, field, fields
@@ -25,25 +25,28 @@ _HEAD_ONLY = (
 
 
 def setting(default, help):
-    """Return a field of `TrainConfig` with its default and what `labkit train --help` says about
-    it.
-    """
+    """Return a field of `TrainConfig` with a default and the text for `labkit train --help`."""
     return field(default=default, metadata={"help": help})
 
 
 def method(file, help):
-    """Return a field that switches on the training method of `labkit/methods/<file>.py`; at None
-    that is off.
+    """Return a field of `TrainConfig` that switches a training method on; None switches it off.
+
+    file  of the method: `labkit/methods/FILE.py`
+    help  the text that `labkit train --help` shows
     """
     return field(default=None, metadata={"help": help, "method": file})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train. Each of the defaults leaves a switch off. Numbers have bounds:
-    `labkit.train.bounds.BOUNDS`.
+    """How to train. By default every switch is off.
 
-    Each field says what it is; `labkit train --help` shows that.
+    `labkit train --help` shows the meaning of each field. `labkit.train.bounds.BOUNDS` has the
+    range of each number.
+
+    Raises  LabError for an unknown name, a number out of range, and switches that exclude each
+            other
     """
 
     # What is learned
@@ -193,7 +196,7 @@ class TrainConfig:
                 "a ghost size that divides them",
             )
         _require_schedule(self)
-        _require_momentum(self)
+        _require_used_momentum(self)
 
     def methods(self):
         """Return the training methods that are switched on: {field: `labkit.methods.Hooks`}."""
@@ -208,7 +211,7 @@ class TrainConfig:
         return hooks
 
     def idle(self, device):
-        """Return the switches that are on in vain: {switch: why it does nothing on this device}."""
+        """Return {switch: why} of the switches that have no effect on this device."""
         reasons = dict(_NO_GPU) if devices.kind(device) == "cpu" else {}
         if self.head_only:
             reasons |= dict.fromkeys(("ghost_size", "norm_momentum"), _HEAD_ONLY)
@@ -216,9 +219,7 @@ class TrainConfig:
 
 
 def _require_schedule(config):
-    """Refuse a warm-up that would do nothing or never end, and a schedule that the optimizer
-    cannot have.
-    """
+    """Raise LabError for a warm-up that cannot work, and for an impossible schedule."""
     from labkit.train import optimizers
 
     # The schedule has to be one of the optimizer's.
@@ -246,8 +247,12 @@ def _require_schedule(config):
         raise refusal(problem, "warmup_epochs above 0 and at most the epochs of the training")
 
 
-def _require_momentum(config):
-    """Refuse a momentum, other than the default, that something else decides."""
+def _require_used_momentum(config):
+    """Raise LabError for a momentum, other than the default, that would have no effect.
+
+    It has none where the schedule onecycle sets the momentum, or where the optimizer has no
+    momentum.
+    """
     from labkit.train import optimizers
 
     if config.momentum == TrainConfig.momentum:
@@ -266,5 +271,5 @@ def _require_momentum(config):
 
 
 def refusal(problem, expected):
-    """Return the error of a setting that does not work."""
+    """Return the LabError for a setting that does not work."""
     return LabError(problem, expected=expected, fix="choose another value")

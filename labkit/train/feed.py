@@ -1,4 +1,4 @@
-"""What a training step is fed with: the batches of each epoch, on the device."""
+"""Feed a training with the batches of each epoch, on the device."""
 
 import tempfile
 from typing import Any
@@ -12,9 +12,11 @@ from labkit.train.workers import SHORT_FOLDER
 
 
 class Feed:
-    """The batches of every epoch of `data`; `len` is the steps of one epoch.
+    """The batches of every epoch; `len` is the number of steps of an epoch.
 
-    data  a `labkit.data.ImageSet`, or anything with a length and its `batches(...)`
+    data    a `labkit.data.ImageSet`, or anything with a length and its `batches(...)`
+    config  a `TrainConfig`; with `workers` or `pin_memory` torch's DataLoader makes the batches
+    Raises  DataError for fewer images than one batch; LabError for images that cannot grow
     """
 
     def __init__(self, data, config, *, device):
@@ -29,29 +31,32 @@ class Feed:
         self.data = data
         self.config = config
         self.device = device
-        # of the images, with the epoch's seed; the loader's processes follow it
+        # order of the images, which `epoch` replaces by (index, seed) pairs for the DataLoader
         self.order = list(range(len(data)))
         self.loader = None
-        # single images, as most training scripts use it
+        # the DataLoader makes batches of single images, as in most training scripts
         if config.workers is not None or config.pin_memory:
             self.loader = DataLoader(
-                _OneByOne(data, config),
+                _SingleImages(data, config),
                 batch_size=config.batch,
                 sampler=self.order,
                 num_workers=config.workers or 0,
                 persistent_workers=bool(config.workers),
                 pin_memory=config.pin_memory and device.type != "cpu",
                 drop_last=True,
-                # its own random numbers: those of the network stay as they are
+                # a generator of its own, so that the network's random numbers do not change
                 generator=torch.Generator(),
             )
 
     def __len__(self):
+        """Return the number of steps of an epoch; images that fill no batch are left out."""
         return len(self.data) // self.config.batch
 
     def epoch(self, number):
-        """Return an iterator over (images, labels) of an epoch: float32 (batch, C, H, W), int64
-        (batch,).
+        """Return an iterator over the batches of an epoch.
+
+        number   of the epoch, from 0
+        returns  (images, labels) pairs on the device: float32 (batch, C, H, W) and int64 (batch,)
         """
         config = self.config
         seed = epoch_seed(config.seed, number)
@@ -65,19 +70,17 @@ class Feed:
                 size=self._side(number),
                 channels_last=config.channels_last,
             )
-        # as `batches` has it
+        # the same order as in `data.batches`
         order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))
         self.order[:] = [(index, seed) for index in order.tolist()]
         return self._loaded()
 
     def sides(self):
-        """Return the set of the sizes of image that the training meets, in pixels a side; None:
-        that of the data.
-        """
+        """Return the set of image sizes of all epochs, in pixels per side; None: the data's own."""
         return {self._side(number) for number in range(self.config.epochs)}
 
     def _side(self, number):
-        """Return the pixels a side of the images of epoch `number`; None: as they are."""
+        """Return the pixels per side of the images of epoch `number`; None: the data's own size."""
         config = self.config
         return (
             side_of(config, number, self.data.images.shape[-1])
@@ -86,8 +89,11 @@ class Feed:
         )
 
     def _loaded(self):
-        """Yield the loader's batches on the device; from pinned memory the copy goes on while
-        Python does.
+        """Yield the DataLoader's batches on the device.
+
+        From pinned memory the copy to a GPU runs in the background.
+
+        Raises  Unavailable where the DataLoader's processes cannot hand over images on this system
         """
         layout = torch.channels_last if self.config.channels_last else torch.preserve_format
         try:
@@ -114,7 +120,7 @@ class Feed:
 
 
 def _require_growth(config, data):
-    """Raise LabError where images that are to grow would shrink, or stay as they are."""
+    """Raise LabError where `first_size` is not smaller than the size of the last epoch."""
     if config.first_size is None:
         return
     last = config.size or data.images.shape[-1]
@@ -128,38 +134,48 @@ def _require_growth(config, data):
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Return the seed of the order of the images in an epoch: 32 bits, a hash of both numbers
-    (numpy's SeedSequence).
+    """Return the seed of the order of the images in an epoch: a 32-bit hash of both numbers.
+
+    The hash is numpy's SeedSequence.
 
     seed   of the training, at least 0
     epoch  0-based
 
     A sum of the two would not do: the second epoch of seed 0 would have the order of the first
-    epoch of seed 1. What that did to intervals over seeds is too small to be seen: cnn-small, 2,000
-    images of fashion-mnist, 5 epochs of batch 64 at the defaults, 48 seeds: the accuracies of
-    neighbouring seeds correlate by 0.09 with the sum and 0.15 with the hash (chance alone: -0.30 to
-    0.27), and spread by 1.4 and 1.2 points (standard deviation); with the same first weights for
-    all seeds, where only the order differs, by -0.04 and -0.02, and 0.9 and 0.7 points.
+    epoch of seed 1. The effect of the sum on intervals over seeds is too small to be seen. It was
+    measured with cnn-small, 2,000 images of fashion-mnist, 5 epochs of batch 64 at the defaults, 48
+    seeds. The accuracies of neighbouring seeds correlate by 0.09 with the sum and by 0.15 with the
+    hash (chance alone: -0.30 to 0.27); their standard deviation is 1.4 and 1.2 points. With the
+    same first weights for all seeds, so that only the order differs, the correlations are -0.04 and
+    -0.02, and the standard deviations 0.9 and 0.7 points.
     """
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
 
 
 def side_of(config: Any, epoch: int, side_of_set: int) -> int:
-    """Return the pixels a side of the images of an epoch; `side_of_set`: of those of the set."""
+    """Return the pixels per side of the images of an epoch.
+
+    They grow linearly from `first_size` to the last size, which `size` sets, else `side_of_set`.
+
+    config       a `TrainConfig`
+    epoch        0-based
+    side_of_set  pixels per side of the data set's own images
+    """
     last = config.size or side_of_set
     if config.first_size is None:
         return last
     return round(config.first_size + (last - config.first_size) * epoch / (config.epochs - 1))
 
 
-class _OneByOne:
-    """Single images of an ImageSet, made ready for a network; asked for by (index, seed)."""
+class _SingleImages:
+    """Single images of an `ImageSet`, ready for a network, for torch's DataLoader."""
 
     def __init__(self, data, config):
         self.data = data
         self.config = config
 
     def __getitem__(self, index_and_seed):
+        """Return (image, label); `seed` decides how the image is augmented."""
         index, seed = index_and_seed
         chance = torch.Generator().manual_seed(seed * len(self.data) + index)
         image = self.data.images[index : index + 1]

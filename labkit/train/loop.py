@@ -1,6 +1,6 @@
-"""Training: one plain loop.
+"""Train a network: one plain loop.
 
-What is switched on is decided by a `TrainConfig`; methods take part through hooks.
+A `TrainConfig` decides what is switched on; methods take part through hooks.
 """
 
 import copy
@@ -30,25 +30,24 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(kw_only=True)
 class History:
-    """What a training did.
+    """What happened in a training.
 
-    losses         of each step, in nats
-    accuracy       on the test set after each epoch, 0 to 1; empty without a test set
-    epoch_seconds  of each epoch, without the test; the first includes compiling
-    epoch_phases   of each epoch, {"data", "forward", "backward", "optimizer": seconds} if
-                   `TrainConfig.phases`
-    result_seconds of counting batch norm's statistics anew for the model that is left, where it is
-    another
-    restored       epochs that a checkpoint brought
-    lengthened     the numbers of epochs it had in its config, before a checkpoint was gone on with
-                   for more or fewer
-    compiled       of the other epochs, those that torch.compile ran from end to end
-    graph_breaks   that torch counted: there torch.compile cut the network, and Python ran in
-                   between
-    peak_bytes     most memory the GPU's allocator held; None elsewhere
-    model          where a method leaves another model than the one that was trained, such as an
-                   average: a copy of that one, with other weights, and batch norm's statistics
-                   counted anew for them; else None
+    losses          of each step, in nats
+    accuracy        on the test set after each epoch, 0 to 1; empty without a test set
+    epoch_seconds   of each epoch, without the test; the first includes compiling
+    epoch_phases    of each epoch, {"data", "forward", "backward", "optimizer": seconds} if
+                    `TrainConfig.phases`
+    result_seconds  time to make `model`, where it is another than the trained one: mostly, to
+                    recompute the statistics of batch norm
+    restored        number of epochs that came from a checkpoint
+    lengthened      the earlier values of `TrainConfig.epochs`, where a checkpoint was continued
+                    with more or fewer epochs
+    compiled        number of the other epochs that torch.compile ran from end to end
+    graph_breaks    number of graph breaks of torch.compile: there Python runs in between
+    peak_bytes      most memory that the GPU's allocator held; None elsewhere
+    model           None, or the model that a method leaves in place of the trained one, such as an
+                    average: a copy with other weights, and with batch norm's statistics recomputed
+                    for them
     """
 
     losses: list = field(default_factory=list)
@@ -65,10 +64,12 @@ class History:
 
     @property
     def seconds(self):
+        """Return the time of the training in seconds, without the tests."""
         return sum(self.epoch_seconds) + self.result_seconds
 
     @property
     def steps(self):
+        """Return the number of steps."""
         return len(self.losses)
 
 
@@ -86,12 +87,12 @@ def fit(
     data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each
                 epoch
     config      a `TrainConfig`
-    checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from
-                there. Only `epochs` may be another number than before, as in `Checkpoint`
+    checkpoint  path of a .pt that is written after each epoch; if it exists, its training is
+                continued. Only `epochs` may differ from its config, as in `Checkpoint`
     hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
-    Raises      NotFinite within one step of a loss that is no number; OutOfMemory; CheckpointError
-                when the checkpoint is damaged or of another training; Unavailable when
-                torch.compile cannot compile every step
+    Raises      NotFinite at most one step after a loss that is no number; OutOfMemory;
+                CheckpointError when the checkpoint is damaged or of another training; Unavailable
+                when torch.compile cannot compile every step
     """
     config = config or TrainConfig()
     device = torch.device(device)
@@ -99,7 +100,7 @@ def fit(
     feed = Feed(train, config, device=device)
     run = _Run(model, config, hooks or {}, device)
 
-    # go on where the checkpoint was written
+    # continue the training of the checkpoint, if there is one
     saved = Checkpoint(checkpoint, run.components, config, train, device)
     history = History()
     saved.restore(history)
@@ -121,22 +122,24 @@ def fit(
                 history.graph_breaks = run.watched.graph_breaks
                 history.compiled += 1
             if test is not None or checkpoint:
-                tested = _tested(run, feed, epoch, history)
+                tested = _model_to_test(run, feed, epoch, history)
             if test is not None:
                 history.accuracy.append(accuracy(tested, test, device=device, size=config.size))
             saved.save(history, tested)
         if tested is None:
-            tested = _tested(run, feed, config.epochs - 1, history)
+            tested = _model_to_test(run, feed, config.epochs - 1, history)
 
     history.peak_bytes = devices.peak_memory_bytes(device)
     history.model = None if tested is run.model else tested
-    model.train(run.model.training)  # it may be a copy that was trained, which shares the weights
+    model.train(run.model.training)  # `run.model` may be a copy that shares the weights
     return history
 
 
-def _tested(run, feed, epoch, history):
-    """Return the model that is tested after an epoch; how long it took to make is noted in the
-    history.
+def _model_to_test(run, feed, epoch, history):
+    """Return the model that is tested after an epoch; write the time to make it into the history.
+
+    run    the `_Run`
+    epoch  0-based: its images may be used to recompute the statistics of batch norm
     """
     begin = time.perf_counter()
     tested = run.result(feed.epoch(epoch))
@@ -146,7 +149,12 @@ def _tested(run, feed, epoch, history):
 
 
 class _Run:
-    """A network in training: an epoch, and the two halves of a step."""
+    """A network in training, with what a step needs: optimizer, scaler, methods.
+
+    components  {name: object with a state_dict} that a checkpoint stores
+    watched     the `Watched` around the network under torch.compile, else None
+    network     the form of the model that computes, such as the compiled one
+    """
 
     def __init__(self, model, config, hooks, device):
         methods = {**config.methods(), **hooks}
@@ -181,7 +189,13 @@ class _Run:
         }
 
     def epoch(self, number, feed, *, losses, bar):
-        """Train on every batch once. Returns the seconds of each phase, as of `Laps.stop`."""
+        """Train on every batch of an epoch once. Returns {phase: seconds}, as `Laps.stop` does.
+
+        number  of the epoch, from 0
+        feed    a `Feed`
+        losses  a `Losses`
+        bar     the progress bar
+        """
         first = number * len(feed)
         steps = self.config.epochs * len(feed)
         self.model.train(not self.config.head_only)  # a test leaves it in eval mode
@@ -197,15 +211,16 @@ class _Run:
         return self.lap.stop()
 
     def _cross_entropy(self, logits, labels, _images):
+        """Return the loss of a network without a method that brings its own."""
         return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
 
     def backward(self, images, labels):
-        """Compute the gradient of a batch, which the weights then hold.
+        """Compute the gradient of a batch into the weights, in `accumulate` parts.
 
-        Returns its loss, a 0-dimensional tensor.
+        Returns the loss of the batch, a 0-dimensional tensor.
         """
         config = self.config
-        # flush the gradients of the step before
+        # delete the gradients of the step before
         self.optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
         # gradients of the parts add up to that of the batch, and need the memory of one part
@@ -224,7 +239,7 @@ class _Run:
         return total
 
     def update(self):
-        """Move the weights along their gradient."""
+        """Change the weights by one step of the optimizer."""
         # bring the gradient back to its true size, then clip it
         self.scaler.unscale_(self.optimizer)
         if self.config.clip is not None:
@@ -239,12 +254,11 @@ class _Run:
         self.lap("optimizer")
 
     def result(self, batches):
-        """Return the model that is tested and left behind: the trained one, or one with other
-        weights.
+        """Return the model to be tested and kept: the trained one, or a copy with other weights.
 
-        batches  (images, labels) of an epoch of training: the running statistics of batch norm in
-                 the trained model belong to the weights that saw them; for other weights they are
-                 counted anew over these images
+        batches  (images, labels) of a training epoch. Batch norm's running statistics in the
+                 trained model belong to its weights; for other weights they are recomputed over
+                 these images
         """
         model = self.model
         for component in (self.optimizer, *self.methods.values()):
@@ -252,7 +266,7 @@ class _Run:
                 model = component.result(model)
         if model is self.model:
             return model
-        # there the statistics are frozen, and so are the weights before them
+        # with `head_only` the statistics stay, because all layers before the head stay
         if not self.config.head_only:
             count_anew(model, self._chunks(images for images, _ in batches))
         tested = copy.deepcopy(self.original)
@@ -260,23 +274,22 @@ class _Run:
         return tested
 
     def _chunks(self, tensors):
-        """Yield every part of every batch that goes through the network at once."""
+        """Yield, of every batch, the parts that go through the network at once."""
         for tensor in tensors:
             yield from tensor.chunk(self.config.accumulate)
 
 
 def _freeze_all_but_the_head(model):
-    """Leave a gradient to the last linear layer only: then the backward pass ends there, too."""
+    """Let only the last linear layer learn; the backward pass then ends at that layer."""
     *_, head = (layer for layer in model.modules() if isinstance(layer, torch.nn.Linear))
     model.requires_grad_(False)
     head.requires_grad_()
 
 
 def _faster_form(model, config, watched):
-    """Return a form of the model that computes the same with fewer kernels, or less Python; it
-    shares the weights.
+    """Return a form of the model that computes the same faster; it shares the weights.
 
-    watched  the model as torch.compile gets it, where it is asked for
+    watched  the `Watched` around the model, which is compiled; None: no torch.compile
     """
     if config.torchscript:
         return scripted(model)

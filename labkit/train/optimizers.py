@@ -1,4 +1,4 @@
-"""The optimizer a config asks for, and the learning rate of each step."""
+"""Make the optimizer that a `TrainConfig` names, and set the learning rate of each step."""
 
 import importlib
 import pkgutil
@@ -11,13 +11,14 @@ from labkit import methods
 from labkit.methods.decay import decay_factor
 from labkit.methods.warmup import warmup_factor
 
-# these have every form of `TrainConfig.update`
+# torch's optimizers, which have every form of `TrainConfig.update`
 OF_TORCH = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 def names():
-    """Return the optimizers that a `TrainConfig` can name: torch's, and each file of
-    labkit/methods with a `make`.
+    """Return the names of all optimizers for a `TrainConfig`.
+
+    They are torch's, and each file of labkit/methods with a function `make`.
     """
     files = [file.name for file in pkgutil.iter_modules(methods.__path__)]
     ours = [
@@ -30,7 +31,7 @@ def make_optimizer(named_parameters, config):
     """Return the `torch.optim.Optimizer` of a `TrainConfig`.
 
     named_parameters  (name, weight) pairs, as of `model.named_parameters()`; an optimizer may treat
-                      layers differently
+                      layers differently by their names
     """
     if config.optimizer not in OF_TORCH:
         return importlib.import_module(f"labkit.methods.{config.optimizer}").make(
@@ -48,12 +49,10 @@ def make_optimizer(named_parameters, config):
 
 
 def factory(name: str, **settings: Any) -> Callable:
-    """Return a function optimizer(params, lr) that makes an optimizer by its name, for a loop of
-    one's own.
+    """Return a function optimizer(params, lr) that makes an optimizer, for a loop of one's own.
 
     name      one of `names()`, such as "lamb"
-    settings  other fields of `TrainConfig`, such as `momentum`; `weight_decay` is 0 unless it is
-              given
+    settings  other fields of `TrainConfig`, such as `momentum`; `weight_decay` is 0 by default
     """
     from labkit.train.config import TrainConfig
 
@@ -75,8 +74,9 @@ def schedules(name):
 
 
 def has_momentum(config):
-    """True if the optimizer of a `TrainConfig` has a momentum: its groups then name `momentum`
-    or `betas`.
+    """Return whether the optimizer of a `TrainConfig` has a momentum.
+
+    If so, its parameter groups have `momentum` or `betas`.
     """
     weights = [(f"{number}.weight", torch.nn.Parameter(torch.zeros(2, 2))) for number in range(3)]
     group = make_optimizer(weights, config).param_groups[0]
@@ -84,13 +84,15 @@ def has_momentum(config):
 
 
 def set_rate(optimizer, config, *, step, steps):
-    """Put the learning rate of `step` (0-based, of `steps`) into the optimizer; one-cycle moves
-    the momentum too.
+    """Set the learning rate of a step; the schedule onecycle sets the momentum, too.
+
+    step   0-based
+    steps  of the whole training
     """
     if config.schedule == "onecycle":
         rate, momentum = _one_cycle(step, steps)
     else:
-        rate = _warmed(config, step, steps)
+        rate = _warmup_then_schedule(config, step, steps)
         momentum = None
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate * rate
@@ -101,9 +103,9 @@ def set_rate(optimizer, config, *, step, steps):
 
 
 def _one_cycle(step, steps):
-    """Return (fraction of the peak rate, momentum): up for 30 % of the steps, then down, both along
-    a cosine.
+    """Return (fraction of the peak rate, momentum) of a step of the schedule onecycle.
 
+    The rate rises for 30 % of the steps, then falls, both along a cosine.
     Source: Smith and Topin 2017, arXiv:1708.07120, with the numbers of
     `torch.optim.lr_scheduler.OneCycleLR`.
     """
@@ -119,16 +121,12 @@ def _one_cycle(step, steps):
 
 
 def _between(first, last, fraction):
-    """Return the number at a fraction, 0 to 1, of the path from `first` to `last` along half a
-    cosine.
-    """
+    """Interpolate along half a cosine: `first` at fraction 0, `last` at fraction 1."""
     return last + (first - last) * decay_factor(fraction, 1, "cosine")
 
 
-def _warmed(config, step, steps):
-    """Return the fraction of the peak rate: warm-up over the first epochs, then the schedule
-    over the rest.
-    """
+def _warmup_then_schedule(config, step, steps):
+    """Return the fraction of the peak rate: warm-up in the first epochs, then the schedule."""
     warmup_steps = 0
     if config.warmup != "none":
         warmup_steps = round(config.warmup_epochs * (steps // config.epochs))

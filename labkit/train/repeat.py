@@ -1,13 +1,13 @@
-"""Train again with every seed: `repeat` calls the page's own `train`, and what comes back is
-compared seed by seed.
+"""Train with every seed of several (`repeat`), and compare two settings seed by seed.
 
     lars = repeat(train, range(12), batch=256, optimizer=LARS)
     sgd = repeat(train, range(12), batch=256)
     lars - sgd                     # (12,) points, pair by pair
     share(lars - sgd, small - sgd)  # percent of the gap, with its interval
 
-A loop is enough: the small networks of the lessons train in a fraction of a second, and the
-reader's own optimizer, schedule and hooks go in as they are.
+`train` is a function of the notebook. The trainings run in a loop: the small networks of the
+lessons train in a fraction of a second, and the reader's own optimizer, schedule and hooks go in as
+they are.
 """
 
 import math
@@ -21,9 +21,9 @@ from labkit.measure.stats import CONFIDENCE, MIN_SAMPLES_OF_MEAN, Interval, mean
 
 
 class Runs(list):
-    """What `train` returned for each seed, in the order of the seeds.
+    """The results of `train` for each seed, in the order of the seeds.
 
-    seeds  tuple of the seeds; `a - b` pairs the trainings of two settings by their seed
+    seeds  tuple of the seeds. `a - b` pairs the trainings of two settings that have the same seed
     """
 
     def __init__(self, runs, seeds):
@@ -32,17 +32,20 @@ class Runs(list):
 
     @property
     def accuracy(self):
-        """(seeds,) percent of the test images that each training classifies correctly."""
+        """Return the accuracy of each training, in percent of the test images: (seeds,)."""
         return np.array([run.accuracy for run in self], dtype=float)
 
     @property
     def losses(self):
-        """(seeds, epochs) training loss after each epoch."""
+        """Return the training loss after each epoch: (seeds, epochs)."""
         return np.array([run.losses for run in self], dtype=float)
 
     def __sub__(self, other):
-        """Return (pairs,) points of accuracy by which these trainings are ahead, for the seeds
-        that both have.
+        """Return how much higher the accuracy of these trainings is, pair by pair: (pairs,) points.
+
+        A pair are two trainings with the same seed; other seeds are left out.
+
+        Raises  LabError where no seed is in both
         """
         shared = [seed for seed in self.seeds if seed in other.seeds]
         if not shared:
@@ -61,31 +64,31 @@ class Runs(list):
         return mean_interval(self - baseline)
 
     def _seed_range(self):
+        """Return the smallest and the largest seed, in words."""
         return f"{min(self.seeds)} to {max(self.seeds)}" if self.seeds else "none"
 
 
 def repeat(train: Callable, seeds: Iterable[int], **settings: Any) -> Runs:
     """Call `train(seed=seed, **settings)` once for each seed and return the `Runs`.
 
-    train     a function of the page that returns an object with `accuracy` (percent) and `losses`
+    train     function of the notebook that returns an object with `accuracy` (percent) and `losses`
               (one per epoch)
     seeds     such as range(100, 112)
-    settings  passed on as they are
+    settings  passed on unchanged
     """
     seeds = tuple(seeds)
     return Runs([train(seed=seed, **settings) for seed in seeds], seeds)
 
 
 def share(numerator: Any, denominator: Any) -> Interval:
-    """Return mean(numerator) / mean(denominator) in percent with its 95 % `Interval` by Fieller's
-    theorem.
+    """Return mean(numerator) / mean(denominator) in percent, with its 95 % `Interval`.
 
-    numerator, denominator  (seeds,) numbers, pair by pair of the same seeds
+    numerator, denominator  (seeds,) numbers; the pairs have the same seed
 
-    Both means are uncertain, and they are correlated. The interval holds each ratio r for which the
-    mean of numerator - r * denominator is not distinguishable from 0 by Student's t. Where the mean
-    of the denominator could be 0, no ratio can be told: the interval is infinite.
-    Source: Fieller, "Some problems in interval estimation", 1954
+    Both means are uncertain, and they are correlated. By Fieller's theorem the interval holds each
+    ratio r for which the mean of numerator - r * denominator is not distinguishable from 0 by
+    Student's t. Where the mean of the denominator could be 0, no ratio can be told: the interval is
+    infinite. Source: Fieller, "Some problems in interval estimation", 1954
     """
     numerator = np.asarray(numerator, dtype=float)
     denominator = np.asarray(denominator, dtype=float)
@@ -100,17 +103,16 @@ def share(numerator: Any, denominator: Any) -> Interval:
     low, high = (
         _fieller(numerator, denominator) if n >= MIN_SAMPLES_OF_MEAN else (-math.inf, math.inf)
     )
-    # more seeds than these, so that nothing is decided
+    # an infinite interval decides nothing: it needs one seed more than there are
     needed = MIN_SAMPLES_OF_MEAN if math.isfinite(low) else n + 1
     return Interval(100 * low, 100 * high, n, ratio, min_samples=needed, method="t")
 
 
 def _fieller(numerator, denominator):
-    """Return the ends of the interval.
+    """Return (low, high): the ends of the interval of the ratio r, as fractions.
 
-    They are where (mean(numerator) - r mean(denominator))^2 is t^2 times its variance, a quadratic
-    in r:
-    a r^2 - 2 b r + c = 0.
+    At both ends (mean(numerator) - r mean(denominator))^2 is t^2 times its variance, which is a
+    quadratic equation in r: a r^2 - 2 b r + c = 0.
     """
     from scipy.special import stdtrit
 

@@ -1,6 +1,4 @@
-"""Running statistics of norms: counted anew for weights that no step has trained, and moved by
-parts of a batch.
-"""
+"""Compute running statistics of norms: anew for other weights, and over parts of a batch."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ def batch_norms(model: nn.Module) -> list:
 
 
 def _tracking_norms(model):
-    """The layers of batch norm and instance norm that have running statistics."""
+    """Return the layers of batch norm and instance norm that have running statistics."""
     return [
         layer
         for layer in model.modules()
@@ -26,10 +24,8 @@ def _tracking_norms(model):
     ]
 
 
-def _others_with_buffers(model):
-    """The other layers with floats that are no weights, such as a norm of one's own: training
-    may move them.
-    """
+def _other_layers_with_buffers(model):
+    """Return the other layers with float buffers, which training may change: a user's own norm."""
     return [
         layer
         for layer in model.modules()
@@ -38,11 +34,11 @@ def _others_with_buffers(model):
     ]
 
 
-def _share_of_the_next_batch(layer, _inputs):
-    """Set the momentum of a norm to 1 / n in batch n, which makes a plain mean of its statistics.
+def _set_momentum_of_plain_mean(layer, _inputs):
+    """Set the momentum of a norm to 1 / n in batch n, which gives a plain mean of its statistics.
 
-    A momentum of None says the same to batch norm, and to instance norm that nothing moves and
-    nothing is counted.
+    A forward pre-hook. Batch norm does this by itself with a momentum of None. For instance norm a
+    momentum of None would mean 0, and it counts no batches, so both are done here.
     """
     if isinstance(layer, _BatchNorm):
         layer.momentum = None
@@ -53,40 +49,43 @@ def _share_of_the_next_batch(layer, _inputs):
 
 @contextmanager
 def statistics_anew(model: nn.Module) -> Iterator[None]:
-    """Within it, running statistics of batch and instance norm become plain means over the batches
-    that pass through.
+    """Recompute running statistics as plain means over the batches that pass through the model.
 
-    Only these layers compute as in training: dropout draws nothing, and the result is the same each
-    time. Otherwise it is `torch.optim.swa_utils.update_bn`. Other layers with buffers of floats
-    compute as in training, too, and go on from what they hold at their own pace. A layer that stays
-    in eval mode in training keeps what it has. Afterwards the model is in the mode it was in.
+    This is a context manager: call the model on the batches within it. It differs from
+    `torch.optim.swa_utils.update_bn` in that only norms compute as in training: dropout draws
+    nothing, so the result is the same each time. Other layers with float buffers compute as in
+    training, too, and go on from what they hold, with their own momentum. A layer that stays in
+    eval mode in training keeps its statistics. Afterwards the model is in the mode it was in.
     """
     was_training = model.training
     model.train()
     norms = [layer for layer in _tracking_norms(model) if layer.training]
-    layers_with_buffers = [layer for layer in _others_with_buffers(model) if layer.training]
+    layers_with_buffers = [layer for layer in _other_layers_with_buffers(model) if layer.training]
     momenta = [layer.momentum for layer in norms]
-    hooks = [layer.register_forward_pre_hook(_share_of_the_next_batch) for layer in norms]
+    hooks = [layer.register_forward_pre_hook(_set_momentum_of_plain_mean) for layer in norms]
     model.eval()
     for layer in norms:
         layer.reset_running_stats()
         layer.train()
     for layer in layers_with_buffers:
-        layer.training = True  # the layer alone, not those in it
-    yield
-    for hook in hooks:
-        hook.remove()
-    for layer, momentum in zip(norms, momenta, strict=True):
-        layer.momentum = momentum
-    model.train(was_training)
+        layer.training = True  # only this layer, not the layers in it
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for layer, momentum in zip(norms, momenta, strict=True):
+            layer.momentum = momentum
+        model.train(was_training)
 
 
 @torch.no_grad()
 def count_anew(model: nn.Module, batches: Iterable) -> None:
-    """Count running statistics anew over batches of images; nothing is read where a model has
-    none.
+    """Recompute running statistics over batches of images, with `statistics_anew`.
+
+    batches  iterable of images; a model without running statistics reads none
     """
-    if not _tracking_norms(model) and not _others_with_buffers(model):
+    if not _tracking_norms(model) and not _other_layers_with_buffers(model):
         return
     with statistics_anew(model):
         for images in batches:
@@ -94,12 +93,12 @@ def count_anew(model: nn.Module, batches: Iterable) -> None:
 
 
 def moved_by_parts(model: nn.Module, count: int) -> nn.Module:
-    """Return the model with a momentum that moves running statistics as far in so many parts as
-    before in one batch.
+    """Return the model with a momentum for batches that pass through it in `count` parts.
 
-    With the momentum 1 - (1 - m)^(1 / count), (1 - m) of the old statistics are left after all
-    parts. It is a copy that shares weights and statistics; without such norms, or with one part,
-    the model itself.
+    All parts together then move the running statistics as far as one whole batch does: with the
+    momentum 1 - (1 - m)^(1 / count) per part, (1 - m) of the old statistics are left at the end.
+    The result is a copy that shares weights and statistics; the model itself where it has no such
+    norms or where there is one part.
     """
     if count == 1 or not _tracking_norms(model):
         return model

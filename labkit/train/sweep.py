@@ -1,8 +1,7 @@
-"""Trainings side by side.
+"""Train many small networks in parallel, as jobs for `labkit.train.workers.work(tune_one, jobs)`.
 
-Every training is a job of its own; on a CPU each runs in a process with one thread, as many at once
-as torch has threads here, because small networks gain more from a core of their own than from a
-second thread (`labkit.train.workers.work(tune_one, jobs)`).
+On a CPU each training runs in a process with one thread, as many at once as torch has threads here.
+Small networks gain more from a core of their own than from a second thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from labkit.train.loop import fit
 from labkit.train.statistics import statistics_anew
 from labkit.train.testing import accuracy
 
-_CHUNK = 512  # images at once where batch norm's statistics are taken
+_CHUNK = 512  # images per batch when batch norm's statistics are recomputed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +26,13 @@ class Job:
     """One training.
 
     name    of the setting
-    make    () -> network, a function of a module (not of a notebook): the worker processes must
-            find it; called after torch is seeded
-    config  a TrainConfig; its seed seeds the weights and the order of the images
-    data    (images to train on, images to test on); None for the latter: no test
-    device  where
+    make    function () -> network, from a module (not a notebook), so that the worker processes can
+            import it; it is called after torch is seeded
+    config  a `TrainConfig`; its seed seeds the weights and the order of the images
+    data    (images to train on, images to test on or None)
+    device  to train on
     hooks   {name: `labkit.methods.Hooks`} that take part, objects of this job alone
-    loss    loss(logits, labels, images) to minimise; None: cross-entropy
+    loss    function (logits, labels, images) -> loss to minimise; None: cross-entropy
     """
 
     name: str
@@ -46,8 +45,13 @@ class Job:
 
 
 class Trained(NamedTuple):
-    """What came out: accuracy in percent of the test images (NaN without them), loss in nats per
-    training image.
+    """The result of one training.
+
+    name      of the setting
+    accuracy  percent of the test images that are classified correctly; NaN without a test set
+    loss      nats per training image
+    steps     number of steps
+    model     the trained network, on the CPU
     """
 
     name: str
@@ -59,11 +63,11 @@ class Trained(NamedTuple):
 
 
 def tune_one(job: Job) -> Trained:
-    """Train one network. Returns a `Trained`, with an average of the weights where the config asks
-    for one.
+    """Train the network of one `Job`, and return a `Trained`.
 
-    Batch norm's running statistics are taken anew at the end. It comes back on the CPU, its weights
-    laid out so that they can be written as one vector.
+    Its model is an average of the weights where the config asks for one. Batch norm's running
+    statistics are recomputed at the end. The model is on the CPU, with contiguous weights, so that
+    they can be written as one vector.
     """
     torch.manual_seed(job.config.seed)
     train, test = job.data
@@ -80,11 +84,12 @@ def tune_one(job: Job) -> Trained:
 
 @torch.no_grad()
 def update_batch_norm(network: torch.nn.Module, train: Any, device: torch.device) -> float:
-    """Take the running statistics of batch norm anew, as plain means over `train`. Returns its mean
-    loss, in nats.
+    """Recompute batch norm's running statistics as plain means over `train`.
 
     They are moving averages that forget within some dozens of steps. A large batch takes few steps,
-    and would be tested with the statistics of weights long gone.
+    so the network would be tested with the statistics of weights long gone.
+
+    returns  the mean loss over `train`, in nats
     """
     batches = train.batches(_CHUNK, device=device)
     with statistics_anew(network):
@@ -92,15 +97,20 @@ def update_batch_norm(network: torch.nn.Module, train: Any, device: torch.device
 
 
 def halved(data: Any) -> Any:
-    """Return the set with images of half the side, each pixel the mean of four: a quarter of the
-    work.
+    """Return the `ImageSet` with images of half the side: each pixel is the mean of four.
+
+    A network needs a quarter of the computation for them.
     """
     small = torch.nn.functional.avg_pool2d(data.images.float(), 2).round().to(torch.uint8)
     return replace(data, images=small)
 
 
 def values(trainings: Sequence[Trained], name: str, field: str = "accuracy") -> np.ndarray:
-    """Return a field of the trainings of one setting: (seeds,), in the order of the seeds."""
+    """Return one field of the trainings of a setting: (seeds,), in ascending order of the seeds.
+
+    name   of the setting
+    field  of `Trained`
+    """
     pairs = sorted(
         (training.seed, getattr(training, field)) for training in trainings if training.name == name
     )

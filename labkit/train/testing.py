@@ -1,4 +1,4 @@
-"""Testing a network: which images of a set it gets right."""
+"""Test a network: which images of a set it classifies correctly."""
 
 from typing import Any
 
@@ -7,8 +7,10 @@ from torch import nn
 
 
 def accuracy(model: nn.Module, data: Any, **settings: Any) -> float:
-    """Return the fraction of `data` (an ImageSet) the model gets right, 0 to 1; settings: as in
-    `right_answers`.
+    """Return the fraction of the images that the model classifies correctly, 0 to 1.
+
+    data      a `labkit.data.ImageSet`
+    settings  as in `right_answers`
     """
     return float(right_answers(model, data, **settings).mean())
 
@@ -22,9 +24,11 @@ def right_answers(
     batch: int = 500,
     size: int | None = None,
 ) -> Any:
-    """Return (N,) bool: which of `data` (an ImageSet) the model gets right. It is left on the
-    device, in eval mode.
+    """Return for each image whether the model classifies it correctly: an (N,) bool array.
 
+    The model is left on the device, in eval mode.
+
+    data  a `labkit.data.ImageSet`
     size  of the images, as in `ImageSet.batches`
     """
     model.to(device).eval()

@@ -1,4 +1,4 @@
-"""TorchScript, the predecessor of torch.compile."""
+"""Compile a network with TorchScript, the predecessor of torch.compile."""
 
 import warnings
 
@@ -9,20 +9,20 @@ from labkit.errors import Unavailable
 
 
 def scripted(model: nn.Module) -> nn.Module:
-    """Return the model as TorchScript.
+    """Return the model compiled by torch.jit.script.
 
-    Raises Unavailable where torch has none, or cannot translate this network.
+    Raises Unavailable where torch has no TorchScript, or cannot compile this network.
     """
     try:
         with warnings.catch_warnings():
-            # it is deprecated: the lesson says so
+            # torch warns that TorchScript is deprecated, and the lesson says so, too
             warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))
             return torch.jit.script(model)
-    except Exception as error:  # whatever its compiler dislikes is the reason
+    except Exception as error:  # any error of torch's compiler
         raise Unavailable(
             "TorchScript cannot run this network here.",
             expected="a network of plain layers, and a torch that still has torch.jit.script",
-            found=f"torch {torch.__version__}: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0][:200]}",
+            found=f"torch {torch.__version__}: "
+            + f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:200],
             fix="use torch.compile, its successor",
         ) from None

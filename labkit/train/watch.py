@@ -1,4 +1,4 @@
-"""What is watched while a training runs: its phases, its losses, the memory, and how far it is."""
+"""Watch a training: the time of its phases, its losses, its memory, and its progress."""
 
 import math
 import os
@@ -15,7 +15,7 @@ PHASES = ("data", "forward", "backward", "optimizer")
 
 
 class NotFinite(LabError):
-    """The loss is no longer a number: training on would only spoil the weights."""
+    """The loss is no longer a number: more training would only spoil the weights."""
 
 
 class OutOfMemory(LabError):
@@ -23,31 +23,34 @@ class OutOfMemory(LabError):
 
 
 class Laps:
-    """A stopwatch for a device with a queue: `lap("forward")` books the time since the last lap
-    under "forward".
+    """A stopwatch for the phases of a training, on a device that computes in the background.
+
+    `lap("forward")` adds the time since the last lap to the phase "forward".
 
     device  a device, or a `measure.Clock`
-    mode    None: books nothing. "events": marks in the device's own queue, read when the epoch is
-            over; training goes on undisturbed (a device without such marks is waited for).
-            "synchronize": waits for the device at each lap
+    mode    None: times nothing. "events": records events in the device's own queue, which are read
+            at the end of the epoch, so that training is not slowed down (a device without events is
+            waited for). "synchronize": waits for the device at each lap
     """
 
     def __init__(self, device, mode):
         self.mode = mode
         self.clock = clock_of(device)
-        self.marks = []  # (phase that ended, its mark in time)
+        self.marks = []  # (phase that ended, moment of its end)
         self.event = self.clock.event if mode == "events" else None
 
     def start(self):
-        """Begin an epoch: what was before belongs to no phase."""
+        """Begin an epoch: time before this belongs to no phase."""
         self.clock.synchronize()
         self.marks = [(None, self._mark())] if self.mode else []
 
     def __call__(self, phase):
+        """End a lap, and count it as time of this phase."""
         if self.mode:
             self.marks.append((phase, self._mark()))
 
     def _mark(self):
+        """Return the present moment: an event on the device, or a time in seconds."""
         if self.event:
             mark = self.event()
             mark.record()
@@ -56,7 +59,7 @@ class Laps:
         return self.clock.now()
 
     def stop(self):
-        """End an epoch. Returns {phase: its seconds}; empty where nothing is timed."""
+        """End an epoch, and return {phase: seconds}; {} where nothing is timed."""
         self.clock.synchronize()
         seconds = dict.fromkeys(PHASES, 0.0) if self.mode else {}
         for (_, before), (phase, after) in pairwise(self.marks):
@@ -65,26 +68,25 @@ class Laps:
 
 
 class Losses:
-    """Collects the losses and raises `NotFinite` within one step of one that is not a finite
-    number.
+    """Collect the losses; raise `NotFinite` at most one step after a loss that is not finite.
 
     A GPU is never waited for: the loss is copied in the background and read one step later, when
-    the next step is already in its queue. Elsewhere it is read at once, before the weights are
-    touched.
+    the next step is already in its queue. Elsewhere it is read at once, before the weights change.
 
     values  the list to append to
+    config  a `TrainConfig`, for the advice in the error
     """
 
     def __init__(self, values, config, *, device):
         self.values = values
         self.config = config
-        self.waiting = None  # (copy of the loss, event after it) of the step before
+        self.waiting = None  # of the step before: (copy of its loss, event after the copy)
         self.mark = devices.event_maker(device)
 
     def add(self, loss):
-        """Take the loss of one step, a 0-dimensional tensor on the device."""
+        """Add the loss of one step, a 0-dimensional tensor on the device."""
         if self.mark is None:
-            self._take(float(loss))
+            self._append(float(loss))
             return
         copy = loss.to("cpu", non_blocking=True)
         event = self.mark()
@@ -93,14 +95,15 @@ class Losses:
         self.waiting = copy, event
 
     def read(self):
-        """Look at the loss that waits, if one does."""
+        """Read the loss of the step before, if its copy is waiting."""
         if self.waiting:
             copy, event = self.waiting
             self.waiting = None
             event.synchronize()
-            self._take(float(copy))
+            self._append(float(copy))
 
-    def _take(self, value):
+    def _append(self, value):
+        """Append a loss, a float; raise `NotFinite` where it is not finite."""
         if not math.isfinite(value):
             rate = self.config.learning_rate
             before = (
@@ -121,9 +124,7 @@ class Losses:
 
 @contextmanager
 def out_of_memory_explained(config, device):
-    """Turn an out-of-memory error of torch into one that names the batch, the peak and what to
-    try.
-    """
+    """Raise `OutOfMemory` in place of torch's error, with the batch, the peak and what to try."""
     devices.reset_peak_memory(device)
     try:
         yield
@@ -143,10 +144,10 @@ def out_of_memory_explained(config, device):
         ) from None  # the traceback would keep the tensors alive
 
 
-class _Line:
-    """What tqdm writes in a notebook, as one output that is replaced, and is empty in the end.
+class _NotebookLine:
+    """A file for tqdm in a notebook: one output, replaced by each write, empty in the end.
 
-    A widget would stay in the file without its model.
+    A widget would stay in the saved notebook without its model, and so could not be shown.
     """
 
     def __init__(self):
@@ -155,17 +156,21 @@ class _Line:
         self._output = display({"text/plain": ""}, raw=True, display_id=True)
 
     def write(self, text):
+        """Show this text in place of the last one."""
         self._output.update({"text/plain": text.strip()}, raw=True)
 
     def flush(self):
-        """There is nothing to flush; tqdm asks."""
+        """Do nothing; tqdm calls this."""
 
 
 @contextmanager
 def progress_bar(total, done, unit="step"):
-    """A tqdm bar of `total` steps, `done` of them already, where a notebook or a terminal shows it.
+    """Yield a tqdm bar of `total` steps, shown where there is a notebook or a terminal.
 
-    An interrupt ends in one sentence, without a traceback through what was going on.
+    An interrupt ends in one sentence, without a traceback.
+
+    done  number of steps that were done before
+    unit  name of a step, in the singular
     """
     from tqdm import tqdm
 
@@ -173,7 +178,7 @@ def progress_bar(total, done, unit="step"):
     silent = os.environ.get("LABKIT_HEADLESS") == "1" or not (in_notebook or sys.stderr.isatty())
     settings = {}
     if in_notebook and not silent:
-        settings = {"file": _Line(), "ncols": 90, "ascii": False}
+        settings = {"file": _NotebookLine(), "ncols": 90, "ascii": False}
     with tqdm(
         total=total, initial=done, disable=silent, leave=False, unit=unit, position=0, **settings
     ) as bar:

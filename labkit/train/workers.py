@@ -1,4 +1,4 @@
-"""Independent jobs side by side, each in a process that has one core to itself."""
+"""Run independent jobs in parallel, each in a process with one core to itself."""
 
 import functools
 import multiprocessing
@@ -17,40 +17,40 @@ from typing import Any, NamedTuple
 from labkit.device import fits_socket, threads, using_threads
 from labkit.errors import LabError
 
-_MOST = 16
+_MAX_PROCESSES = 16
 SHARED_MEMORY = "Let this system have a /dev/shm that can be written to (docker run --shm-size=1g)."
 SHORT_FOLDER = "Set TMPDIR to a folder with a shorter name, such as /tmp, and start again."
-# as multiprocessing names one, below the temporary folder
+# a path as long as that of multiprocessing's sockets, below the temporary folder
 _SOCKET = Path("pymp-12345678", "listener-12345678")
-_NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
+_PRELOADED = ["torch._dynamo"]  # takes seconds to import, with the first optimizer
 
 
 def start_workers() -> None:
-    """Let a server import torch for the workers while this process goes on; called first of all, it
-    saves seconds.
+    """Start the server from which workers are forked; it imports torch while this process goes on.
 
-    Workers are then forked from that server, which has never run torch's threads.
+    Called first of all, it saves seconds. The server never runs torch's threads, so its forks do
+    not hang.
     """
     from multiprocessing import forkserver
 
-    if obstacle():  # `work` says so
+    if obstacle():  # `work` will warn
         return
     context()
     forkserver.ensure_running()
 
 
 def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = False) -> list:
-    """Do jobs side by side where that pays. Returns [task(job) for job in jobs].
+    """Run jobs in parallel where that is faster, and return [task(job) for job in jobs].
 
-    task   a function of a module, or a partial of one
-
-    apart  give a single job to a worker too, which may have imported already what the job needs
-
-    Where processes cannot work together, a warning says so, and the jobs are done here.
+    task    a function of a module, or a partial of one
+    device  of the jobs: they run in parallel on "cpu" only
+    apart   whether a single job goes to a worker, too: the worker may have imported already what
+            the job needs Where processes cannot work together, a warning says so, and the jobs run
+            in this process.
     """
     from labkit.train.watch import progress_bar
 
-    side_by_side = min(threads(), _MOST)
+    side_by_side = min(threads(), _MAX_PROCESSES)
     fewest = 1 if apart else 2
     with progress_bar(len(jobs), 0, "job") as bar:
         if str(device) == "cpu" and side_by_side > 1 and len(jobs) >= fewest:
@@ -69,13 +69,16 @@ def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = F
 
 
 def _side_by_side(task, jobs, pool, bar):
-    """Return the answers in the order of the jobs; raises what a job raised, and cancels the
-    rest.
+    """Run jobs in a pool, and return the answers in the order of the jobs.
+
+    An exception of a job is raised here, and the jobs that have not begun are cancelled.
+
+    bar  the progress bar
     """
     futures = []
     try:
         # Pickled here, by value: torch would otherwise hand its tensors over as open files.
-        futures += [pool.submit(_call, pickle.dumps((task, job))) for job in jobs]
+        futures += [pool.submit(_run_pickled, pickle.dumps((task, job))) for job in jobs]
         waiting = futures
         while waiting:
             done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
@@ -96,7 +99,7 @@ def _side_by_side(task, jobs, pool, bar):
 
 
 class Obstacle(NamedTuple):
-    """Why processes cannot work together on this system, and what to do about it."""
+    """Why processes cannot work together on this system, and how to mend it."""
 
     reason: str
     fix: str
@@ -104,11 +107,11 @@ class Obstacle(NamedTuple):
 
 @functools.cache
 def obstacle() -> Obstacle | None:
-    """Return what keeps processes from working together here; None: nothing does.
+    """Return the `Obstacle` that keeps processes from working together here, or None.
 
-    They share semaphores, which Linux keeps in /dev/shm, and hand over tensors and jobs through
-    sockets, which lie in the temporary folder: the name of a socket may not be long, and clusters
-    give their jobs folders that lie deep.
+    Processes share semaphores, which Linux keeps in /dev/shm. They hand over tensors and jobs
+    through sockets, which lie in the temporary folder. The path of a socket may not be long, and
+    clusters give their jobs folders that lie deep.
     """
     try:
         context().Lock()
@@ -124,38 +127,39 @@ def obstacle() -> Obstacle | None:
 
 @functools.cache
 def context():
-    """Return how processes begin that import torch, a context of multiprocessing.
+    """Return the multiprocessing context for processes that import torch.
 
-    Never as forks of this process: with torch's threads running, they may hang.
+    It never forks this process: a fork may hang where torch's threads run.
     """
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(_NEEDED)
+    server.set_forkserver_preload(_PRELOADED)
     return server
 
 
 @functools.cache
 def _pool(count):
-    """Return a pool of processes; they stay, because each may need seconds to import torch."""
+    """Return a pool of processes; it is kept, for each process needs seconds to import torch."""
     return ProcessPoolExecutor(count, mp_context=context(), initializer=begin)
 
 
 def begin() -> None:
-    """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does,
-    even by a kill.
-    """
+    """Prepare a worker process: ignore Ctrl-C, and end when the parent ends, even by a kill."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent):
-    """Wait until the parent has ended, and end this process."""
+    """Wait until the parent process has ended, then end this process."""
     parent.join()
     os._exit(1)
 
 
-def _call(pickled):
-    """Do one job in a worker process, with one thread. Returns the pickled answer."""
+def _run_pickled(pickled):
+    """Run one job in a worker process, with one thread, and return the pickled answer.
+
+    pickled  (task, job)
+    """
     task, job = pickle.loads(pickled)
     with using_threads(1):
         return pickle.dumps(task(job))

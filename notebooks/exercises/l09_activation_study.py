@@ -15,7 +15,14 @@ from unittest import mock
 
 import torch
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, in_pieces, shorten, untouched
+from labkit.lesson.exercises import (
+    Exercise,
+    Wrong,
+    expect,
+    non_contiguous_input,
+    shorten,
+    untouched,
+)
 
 UNTOUCHED = 777.0  # fills the memory that a kernel writes to, and what lies behind it
 POINTS = (-19.0, -5.5, -3.02, -2.98, -1.7, -1.5, 0.0, 1.0, 2.98, 3.02)  # each piece, near each seam
@@ -186,7 +193,7 @@ def verify_LeanFastSwish(cls):
         points.float().reshape(5, 1, 2),
         points.reshape(2, 5).T,
     ):
-        with in_pieces("x of shape (5, 2), transposed", x):
+        with non_contiguous_input("x of shape (5, 2), transposed", x):
             y = answer_to(x.clone().requires_grad_())
         like = isinstance(y, torch.Tensor) and (y.shape, y.dtype) == (x.shape, x.dtype)
         expect(

@@ -12,7 +12,7 @@ from labkit.lesson.exercises import (
     Wrong,
     expect,
     expect_close,
-    in_pieces,
+    non_contiguous_input,
     shorten,
     untouched,
 )
@@ -89,7 +89,7 @@ def verify_magnitude_mask(answer):
     }
     for case, (weights, shares) in cases.items():
         for sparsity in shares:
-            with in_pieces(case, *weights):
+            with non_contiguous_input(case, *weights):
                 masks = answer(list(weights), sparsity)
             check_masks(f"{case}, sparsity {sparsity:g}", weights, sparsity, masks)
 

@@ -61,6 +61,10 @@ def test_of_each_seed_the_newest_complete_run_of_the_profile_counts():
     run(3, {"gap": "fails"}, at=5, profile="quick")
     verdicts = {(0, HERE, None): "holds", (1, HERE, None): "inconclusive"}
     assert by_seed("lab") == {("04_batch", "gap"): ("gap of run 3", verdicts)}
+    assert by_seed("lab", seeds=iter([0, 1])) == by_seed("lab")
+    assert by_seed("lab", seeds=[1])["04_batch", "gap"].verdicts == {
+        (1, HERE, None): "inconclusive"
+    }
 
 
 def test_a_claim_that_the_newest_run_no_longer_makes_is_left_out_and_a_new_one_counts_its_own_seeds():

@@ -3,14 +3,17 @@ notebook cell.
 """
 
 import importlib
+import math
 import re
 
+import numpy as np
 import pytest
+import torch
 
 from labkit.errors import LabError, LessonError
 from labkit.lesson import exercises
 from labkit.lesson._exercise import verdict_on
-from labkit.lesson.exercises import Exercise, Wrong
+from labkit.lesson.exercises import Exercise, Wrong, untouched
 
 ALL = exercises.registry()
 ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.modules()]
@@ -105,3 +108,17 @@ def test_labkit_without_the_folder_of_the_course_says_that_it_has_no_exercises(m
         LessonError, match=r"no exercises here[\s\S]*a wheel of labkit brings no lessons"
     ):
         exercises.find("is-real")
+
+
+def test_an_answer_that_changes_its_input_is_refused_and_one_that_meets_nan_is_not():
+    def grows(x):
+        x.unsqueeze_(0)  # the same numbers in another shape
+        return x
+
+    with pytest.raises(Wrong, match="changes its input"):
+        untouched(grows)(torch.ones(3))
+    with pytest.raises(Wrong, match="changes its input"):
+        untouched(lambda x: x.mul_(2))(torch.ones(3))
+    with_nan = torch.tensor([1.0, math.nan])
+    assert untouched(torch.sum)(with_nan).isnan()
+    assert untouched(np.sum)(np.array([1, 2])) == 3

@@ -439,7 +439,7 @@ def test_stderr_is_shown_as_what_is_printed_is(task, capsys):
 
 
 def test_what_an_answer_writes_past_python_is_dropped_and_later_writing_is_not(capfd):
-    with _exercise._caught():
+    with _exercise._output_captured():
         os.write(1, b"past Python, on stdout\n")
         os.write(2, b"past Python, on stderr\n")
     os.write(1, b"back\n")

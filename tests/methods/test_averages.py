@@ -77,6 +77,17 @@ def test_statistics_of_instance_norm_are_counted_anew_too():
     assert model[0].momentum == 0.1
 
 
+def test_an_error_amid_the_counting_leaves_the_model_as_it_was():
+    model = network(dropout=0.5).train()
+    wrong_channels = torch.ones(4, 3, 8, 8)
+    with pytest.raises(RuntimeError):
+        count_anew(model, [torch.ones(4, 1, 8, 8), wrong_channels])
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert norms and all(layer.momentum == 0.1 for layer in norms)
+    assert not any(layer._forward_pre_hooks for layer in norms)
+    assert all(layer.training for layer in model.modules())
+
+
 class OwnNorm(nn.Module):
     """A norm whose running scale moves half of the way to that of each batch."""
 

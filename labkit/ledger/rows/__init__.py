@@ -1,9 +1,8 @@
-"""The typed rows of the ledger.
+"""Define the typed rows of the ledger.
 
 A row is a frozen dataclass: units stand in the field names, and None means unknown, never 0.
-TABLE names its table, KEY the fields that make it unique: writing the same key again replaces the
-row,
-so that running a cell twice does not count twice.
+TABLE is the name of its table. KEY are the fields that make a row unique: a row that is written
+with the same key replaces the earlier one, so that running a cell twice does not count twice.
 """
 
 from labkit.device.machine import Machine  # noqa: F401 (a row of the ledger like those below)

@@ -1,6 +1,4 @@
-"""What a row is, and what rows have in common: whose run it was (`OfRun`), and on what it was
-measured (`Measured`).
-"""
+"""Define what rows have in common: `OfRun` (the run), `Measured` (device, machine, experiment)."""
 
 from dataclasses import dataclass
 from typing import dataclass_transform
@@ -8,8 +6,11 @@ from typing import dataclass_transform
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def row(table, *, key=("run_key",)):
-    """Makes a class a row of that table, by default one a run: a frozen dataclass whose fields
-    are given by name.
+    """Return a class decorator that makes a class the row class of a table.
+
+    The class becomes a frozen dataclass, whose fields are given by name.
+
+    key  the fields that make a row unique; by default a run has one row
     """
 
     def make(kind):
@@ -21,14 +22,17 @@ def row(table, *, key=("run_key",)):
 
 @dataclass(frozen=True, kw_only=True)
 class OfRun:
-    """What belongs to one run of a notebook."""
+    """A row that belongs to one run of a notebook."""
 
     run_key: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured, and on what; `lesson.keep` fills in `run_key` (and `name`)."""
+    """A row that was measured on a device of a machine.
+
+    `lesson.keep` fills in `run_key`, and `name` where the row has an empty one.
+    """
 
     run_key: str = ""
     device: str
@@ -39,5 +43,5 @@ class Measured:
     machine_key: str | None = None
     commit: str | None = None
     measured_utc: str | None = None
-    experiment: str | None = None  # slug of the one that it belongs to; None: that of its lesson
-    network: str | None = None  # its name, such as convnext-homebrew
+    experiment: str | None = None  # slug of the published experiment; None: that of its lesson
+    network: str | None = None  # name of the network, such as convnext-homebrew

@@ -1,4 +1,4 @@
-"""What was handed in: submissions to the order of the last lesson, and recipes to the race."""
+"""Define the rows of what was handed in: submissions to the last lesson, recipes to the race."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from labkit.ledger.rows._base import Measured, row
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Measured):
-    """What the course says of a try that somebody gave a name."""
+    """The course's judgement on one named entry, a submission or a recipe."""
 
     name: str
     medal: str | None = None  # "gold", "silver" or "bronze"
@@ -23,14 +23,15 @@ class Judged(Measured):
 
 @row("submissions", key=("run_key", "name"))
 class Scored(Judged):
-    """One submission to the order of the last lesson; its points are against the reference
-    network.
+    """The score of one submission to the order of the last lesson.
+
+    Its points say how many times better it is than the reference network.
     """
 
     # as in `Claim`
     FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "latency", "size_bytes")
-    # `accuracy`: share of the changed copies
-    # of the same pictures as they are; no medal counts them
+    # `accuracy` is the share of changed copies of pictures that are classified correctly; this is
+    # the share of the same pictures unchanged, which counts for no medal
     accuracy_originals: float | None = None
     latency: float | None = None  # p95 as a share of the reference network's
     latency_low: float | None = None
@@ -47,8 +48,10 @@ class Scored(Judged):
 
 @row("races", key=("run_key", "name"))
 class RaceScore(Judged):
-    """One recipe to train fast with; its points are seconds of the reference recipe over its
-    own, over the seeds.
+    """The score of one recipe for fast training.
+
+    Its points are the seconds of the reference recipe over the seconds of this recipe, over all
+    seeds.
     """
 
     # as in `Claim`
@@ -56,7 +59,7 @@ class RaceScore(Judged):
     race: str  # "quick", "lab" or "paper"
     dataset: str
     target: float  # mean accuracy that is asked for, 0 to 1
-    # `accuracy`: mean over the seeds
-    seconds: float | None = None  # mean of its trainings
-    seeds: int = 0  # trainings
+    # `accuracy` is the mean over the seeds
+    seconds: float | None = None  # per training, the mean over the seeds
+    seeds: int = 0  # number of trainings, one per seed
     recipe: str = ""  # JSON: what it set otherwise than by default

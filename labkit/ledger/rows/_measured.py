@@ -1,4 +1,4 @@
-"""What was measured on a machine."""
+"""Define the rows of what was measured on a machine."""
 
 from labkit.format import Shown, shown
 from labkit.ledger.rows._base import Measured, row
@@ -6,7 +6,7 @@ from labkit.ledger.rows._base import Measured, row
 
 @row("latencies", key=("run_key", "name", "device", "threads", "batch"))
 class Latency(Measured, Shown):
-    """How long one call takes."""
+    """The time that one call takes."""
 
     name: str = ""
     batch: int = 1
@@ -27,11 +27,12 @@ class Latency(Measured, Shown):
     calls_per_sample: int | None = None
     peak_bytes: int | None = None  # GPU allocator
     noise: str | None = None  # why it is noisy
-    # of an INT8 engine's answers, against the file run as it is written
+    # signal-to-noise ratio of an INT8 engine's outputs, against the file run as it is written
     sqnr_db: float | None = None
     unchecked: str | None = None  # outputs whose answers no comparison could judge, and why
 
     def facts(self):
+        """Return [(label, text)] for display."""
         if self.p50_ms is None:
             return [("not measured", self.reason or "")]
 
@@ -68,14 +69,14 @@ MEANING = {
 
 @row("ratios", key=("run_key", "name", "baseline", "arm", "device", "threads"))
 class Ratio(Measured, Shown):
-    """How many times faster `arm` is than `baseline`: time of baseline / time of arm, from
-    interleaved pairs.
+    """The speed-up of `arm` over `baseline`, from interleaved pairs: baseline's time / arm's time.
 
-    turns   "series": of series of calls, as of an arm that runs alone; "calls": calls of all arms
-            alternated, and each found the cache full of another arm's weights
-    beside  the ratio of the first calls of the series, each of which follows a call of another arm:
-            what "calls" would say. With its interval and the null arm's floor; None where it is not
-            known
+    turns   "series": the arms took turns after a series of calls each, so the ratio holds for an
+            arm that runs alone; "calls": the arms took turns after each call, so each call found
+            the cache full of another arm's weights
+    beside  under turns "series": the ratio of the first calls of each series, which follow a call
+            of another arm, and so estimate what "calls" would give. `beside_low` and `beside_high`
+            are its interval, `beside_floor` its noise floor. None where it is not known
     """
 
     name: str = ""
@@ -85,13 +86,14 @@ class Ratio(Measured, Shown):
     low: float  # 95 % interval; from -inf to inf where there are too few pairs for one
     high: float
     verdict: str  # "faster", "slower", "not distinguishable" or "too few pairs"
-    # what the same run says of two identical arms: a ratio within 1 ± floor is no difference
+    # noise floor, from two identical arms in the same run: a ratio within 1 ± floor is no
+    # difference
     floor: float
     pairs: int
     baseline_ms: float
     arm_ms: float
     tolerance: float  # the outputs agreed within this, relative to the baseline's largest value
-    ratios: tuple = ()  # one a pair
+    ratios: tuple = ()  # one per pair
     noise: str | None = None
     turns: str = "calls"
     beside: float | None = None
@@ -101,12 +103,14 @@ class Ratio(Measured, Shown):
     unchecked: str | None = None  # outputs whose answers no comparison could judge, and why
 
     def __iter__(self):
+        """Yield both ends of the interval: low, high."""
         return iter((self.low, self.high))
 
     @property
     def beside_differs(self):
-        """True if alternating calls give another ratio than series, by more than the noise of
-        both.
+        """Return whether `beside` differs from `median` by more than the noise of both ratios.
+
+        If so, alternating calls of the arms would give another ratio than series of calls.
         """
         if self.beside is None:
             return False
@@ -115,6 +119,7 @@ class Ratio(Measured, Shown):
         return self.beside_high * (1 + self.beside_floor) < self.low / (1 + self.floor)
 
     def facts(self):
+        """Return [(label, text)] for display."""
         interval = (
             f"95 %: {self.low:.3f} to {self.high:.3f}"
             if self.high < float("inf")
@@ -142,7 +147,7 @@ class Ratio(Measured, Shown):
 
 @row("memories", key=("run_key", "name", "device", "batch"))
 class Memory(Measured, Shown):
-    """What one call needs beyond what was there before it."""
+    """The memory that one call needs beyond what was in use before it."""
 
     name: str = ""
     batch: int = 1
@@ -152,6 +157,7 @@ class Memory(Measured, Shown):
     saved_bytes: int | None = None
 
     def facts(self):
+        """Return [(label, text)] for display."""
         counts = {"peak": self.peak_bytes, "tensor": self.tensor_bytes, "saved": self.saved_bytes}
         facts = [(name, shown(count, "B")) for name, count in counts.items() if count is not None]
         return facts + ([("unknown", self.reason)] if self.reason else [])
@@ -159,7 +165,10 @@ class Memory(Measured, Shown):
 
 @row("trainings", key=("run_key", "study", "variant", "device"))
 class Training(Measured):
-    """One way to train one network; `variant` says what is different from the study's baseline."""
+    """The cost and the result of one way to train one network.
+
+    `variant` says how this way differs from the study's baseline.
+    """
 
     study: str  # such as "training-phases"
     variant: str

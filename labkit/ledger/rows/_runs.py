@@ -1,11 +1,11 @@
-"""What runs leave behind: batches and their attempts, and what the words of a lesson said."""
+"""Define the rows that runs leave: batches, attempts, and what the functions of a lesson record."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from labkit.ledger.rows._base import OfRun, row
 
-PROFILES = ("quick", "lab", "paper")  # of a run; the later one measures more
+PROFILES = ("quick", "lab", "paper")  # of a run; each measures more than the one before it
 EDITION = 4  # of the course: the numbers of its lessons mean the same within one edition
 
 
@@ -27,10 +27,10 @@ class Run(OfRun):
 
 @row("completions")
 class Completion(OfRun):
-    """Written by the last cell of a notebook: the only proof that the run went to its end.
+    """The only proof that a run went to its end: the last cell of a notebook writes this row.
 
-    `cell_count` is the number of code cells the kernel had executed by then: a record written by
-    an earlier cell does not match the notebook's length and proves nothing.
+    `cell_count` is the number of code cells that the kernel had executed by then: a record written
+    by an earlier cell does not match the notebook's length and proves nothing.
     """
 
     notebook: str
@@ -41,7 +41,7 @@ class Completion(OfRun):
 
 @row("predictions", key=("run_key", "prediction_id"))
 class Prediction(OfRun):
-    """What the reader expected, and (once revealed) what was measured."""
+    """The reader's prediction and, once it is revealed, the result."""
 
     prediction_id: str
     question: str
@@ -57,7 +57,7 @@ class Prediction(OfRun):
 
 @dataclass(frozen=True, kw_only=True)
 class WithInterval(OfRun):
-    """A sentence and its number."""
+    """A sentence, and the number with its interval that supports it."""
 
     FIGURES: ClassVar = ("value", "low", "high")  # all are known, or none
     sentence: str
@@ -71,7 +71,7 @@ class WithInterval(OfRun):
 
 @row("claims", key=("run_key", "claim_id"))
 class Claim(WithInterval):
-    """A sentence of the text, and whether this run bears it out."""
+    """A sentence of the text, and the verdict of this run on it."""
 
     claim_id: str
     verdict: str  # "holds", "fails" or "inconclusive"
@@ -79,9 +79,7 @@ class Claim(WithInterval):
 
 @row("lesson_answers")
 class LessonAnswer(WithInterval):
-    """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how
-    far it carries.
-    """
+    """The answer of a lesson: a sentence to repeat, its number, the cause, and how far it holds."""
 
     because: str
     holds_for: str
@@ -93,7 +91,7 @@ class LessonAnswer(WithInterval):
 
 @row("own_results")
 class OwnResult(WithInterval):
-    """What a lesson found for the reader's own network; `sentence` says what the number is."""
+    """The result of a lesson for the reader's own network; `sentence` says what the number is."""
 
     network: str  # its class
     weights: int | None = None
@@ -102,7 +100,7 @@ class OwnResult(WithInterval):
 
 @row("decisions")
 class Decision(OfRun):
-    """What somebody would do after a lesson, in free text, and the numbers that it rests on."""
+    """What a reader would do after a lesson, in free text, and the numbers that support it."""
 
     text: str
     because: str  # "copies right, in %: 88 (from 85 to 91); file, in kB: 421"
@@ -110,7 +108,7 @@ class Decision(OfRun):
 
 @row("answers", key=("run_key", "exercise_id"))
 class Answer(OfRun):
-    """The verdict on one exercise."""
+    """The verdict on the reader's answer to one exercise."""
 
     exercise_id: str
     # "passed", "wrong" or "unsolved"; "not checked" where a student edition has no check
@@ -130,8 +128,9 @@ class Batch:
 
 @row("attempts")
 class Attempt(OfRun):
-    """One try of the runner at one notebook of a batch; the newest of a notebook and seed is the
-    one that counts.
+    """One try of the runner at one notebook of a batch, with one seed.
+
+    Where there are several tries, the newest one counts.
     """
 
     batch_key: str

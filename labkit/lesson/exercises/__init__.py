@@ -1,11 +1,10 @@
-"""Exercises: what a task is, how a check says what is wrong, and where the lessons' exercises are
-found.
+"""Define what an exercise is, help its check to explain a mistake, and find the lessons' exercises.
 
 The exercises lie in `notebooks/exercises/`, one module per lesson, with the reference answers and
 the checks; they are imported as `labkit.lesson.exercises.lNN_name`, from whatever folder a lesson
-runs in. A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the teaching words and the
-tests find it by themselves.
-Wrong answers that a check must reject, and right ones written differently, stand in
+runs in. A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the functions of
+`labkit.lesson` and the tests find the module by its name.
+Wrong answers that a check must reject, and right answers written differently, stand in
 `tests/lesson/answers/`.
 """
 
@@ -30,7 +29,7 @@ from labkit.lesson.exercises._stubs import is_stub, unwritten  # noqa: F401 (oth
 def folder() -> Path:
     """Return the folder of the modules of exercises.
 
-    A wheel of labkit brings no lessons, and has none.
+    The folder does not exist where labkit was installed from a wheel, which brings no lessons.
     """
     return root() / "notebooks" / "exercises"
 
@@ -39,13 +38,11 @@ __path__.append(str(folder()))
 
 
 class NotChecked(Exception):
-    """The student edition cannot check this answer; the message says who does."""
+    """Raised where the student edition cannot check an answer; the message says who checks it."""
 
 
 def checked_when_handed_in(answer: Any) -> None:
-    """Stand in for the check of an exercise where the student edition has none: raise
-    `NotChecked`.
-    """
+    """Raise `NotChecked`, as the `verify` of an exercise that a student edition cannot check."""
     raise NotChecked(
         "It is written. The student edition has no check of it, because the check computes with "
         "the reference answer: it is checked when you hand the lesson in. Your answer is used below."
@@ -54,21 +51,21 @@ def checked_when_handed_in(answer: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """One task of a lesson. In a student edition it has no reference, and some have no check.
+    """One task of a lesson. In a student edition no task has a reference, and some have no check.
 
     id          words joined by dashes, unique in the course
     task        one sentence: what to write
     difficulty  1 (apply), 2 (combine) or 3 (think)
-    importance  1 (may be skipped), 2 (worth doing) or 3 (the heart of the lesson)
-    minutes     what it takes the typical reader
+    minutes     of work for the typical reader
     hint        the idea, without the code
     reference   the answer: a function or class of the same name as the reader's, a plain value, or
-                a `Script`
-    verify      called with an answer; raises `Wrong` when it does not pass. Of an open task it
-                checks a contract
-    judged_by   an open task has no right answer: what the reader judges it by, such as "the ladder
-                below"
-    imports     lines that the reference needs above it
+                a `Script`; None in a student edition
+    verify      function (answer) that raises `Wrong` when the answer does not pass. For an open
+                task it checks only the form of the answer
+    imports     lines of code that the reference needs above it
+    importance  1 (may be skipped), 2 (worth doing) or 3 (the heart of the lesson)
+    judged_by   set for an open task, which has no right answer: what the reader judges the answer
+                by, such as "the ladder below"
     """
 
     id: str
@@ -84,16 +81,16 @@ class Exercise:
 
     @property
     def name(self):
-        """The reader's variable: the name of the function or class, else the id with
+        """Return the name of the reader's variable.
+
+        It is the name of the reference where that is a function or class, else the id with
         underscores.
         """
         return getattr(self.reference, "__name__", self.id.replace("-", "_"))
 
     @property
     def solution(self):
-        """The reference as source code that can stand in the reader's cell; None in a student
-        edition.
-        """
+        """Return the reference as source code for the reader's cell; None in a student edition."""
         if self.reference is None:
             return None
         if isinstance(self.reference, Script):
@@ -104,9 +101,9 @@ class Exercise:
         return f"{self.imports}\n\n\n{source}" if self.imports else source
 
     def stand_in(self):
-        """Return the reference answer, which later cells use until the reader's own passes.
+        """Return the reference answer, which later cells use until the reader's own answer passes.
 
-        Raises  LessonError with the hint in a student edition, which has no answers
+        Raises  LessonError with the hint in a student edition, which has no reference answers
         """
         if self.reference is None:
             raise LessonError(
@@ -126,9 +123,14 @@ def expect(condition: Any, message: str) -> None:
 
 
 @contextlib.contextmanager
-def in_pieces(description: str, *tensors: Any) -> Iterator[None]:
-    """Turn the RuntimeError of an answer to tensors that are not in one piece into a `Wrong`
-    with the description.
+def non_contiguous_input(description: str, *tensors: Any) -> Iterator[None]:
+    """Raise `Wrong` in place of a RuntimeError of an answer that needs contiguous tensors.
+
+    A context manager. Where all tensors are contiguous, the RuntimeError has another cause and
+    passes.
+
+    description  the input in words: the message begins with it
+    tensors      the input
     """
     try:
         yield
@@ -143,9 +145,9 @@ def expect_close(
 ) -> None:
     """Raise `Wrong` unless an answer is a number near the expected one.
 
-    quantity   which number it is, in words
-    tolerance  relative to `expected`: 1e-6 allows the rounding of float32
-    absolute   what is always allowed: a sum that should be 0 seldom is
+    quantity   what the number is, in words: the message begins with it
+    tolerance  largest relative error: 1e-6 allows the rounding of float32
+    absolute   largest absolute error, for an expected value of 0; the larger of both limits counts
     """
     try:
         number = float(answer)
@@ -158,12 +160,12 @@ def expect_close(
 
 
 def untouched(answer: Callable) -> Callable:
-    """Return the answer as a function that raises `Wrong` when a call changes what it was given."""
+    """Wrap a function so that it raises `Wrong` when a call changes an argument in place."""
 
     def call(*arguments, **named):
         before = copy.deepcopy((arguments, named))
         result = answer(*arguments, **named)
-        if not _same(before, (arguments, named)):
+        if not _are_equal(before, (arguments, named)):
             raise Wrong(
                 "Your function changes its input in place. The caller still needs "
                 "that: make a new value."
@@ -173,17 +175,22 @@ def untouched(answer: Callable) -> Callable:
     return call
 
 
-def _same(before, after):
-    """True for two equal nested values of tuples, lists, dicts, arrays and numbers."""
+def _are_equal(before, after):
+    """Return whether two nested values of tuples, lists, dicts, arrays and numbers are equal."""
     if isinstance(before, dict):
-        return _same(list(before.items()), list(after.items()))
+        return _are_equal(list(before.items()), list(after.items()))
     if isinstance(before, (tuple, list)):
-        return len(before) == len(after) and all(map(_same, before, after))
-    return bool((before == after).all()) if hasattr(before, "shape") else before == after
+        return len(before) == len(after) and all(map(_are_equal, before, after))
+    if not hasattr(before, "shape"):
+        return before == after
+    if before.shape != after.shape:
+        return False
+    both_nan = (before != before) & (after != after)
+    return bool(((before == after) | both_nan).all())
 
 
 def readable(number: float) -> str:
-    """Return a large number in full with separators, others with six digits."""
+    """Return a number as text: a large one in full with separators, any other with six digits."""
     return f"{number:,.0f}" if 1e4 <= abs(number) < 1e12 else f"{number:.6g}"
 
 
@@ -204,8 +211,9 @@ def registry():
 
 
 def of(lesson):
-    """Return the exercises of a lesson, such as "15_pruning_and_coding"; () for one without a
-    module of exercises.
+    """Return the exercises of a lesson as a tuple; () where the lesson has no module of exercises.
+
+    lesson  the name of its notebook, such as "15_pruning_and_coding"
     """
     module = f"l{lesson}"
     return importlib.import_module(f"{__name__}.{module}").EXERCISES if module in modules() else ()
@@ -218,10 +226,9 @@ def modules():
 
 
 def find(exercise_id: str) -> Exercise:
-    """Return the exercise of that id.
+    """Return the exercise that has this id.
 
-    Raises  LessonError where labkit has no exercises at all, LabError for an id that none of them
-            has
+    Raises  LessonError where labkit has no exercises at all, LabError where no exercise has this id
     """
     if not modules():
         raise LessonError(
@@ -243,7 +250,7 @@ _SCRIPT = re.compile(r"%%writefile [^\n]+\n# exercise: ([\w-]+)$", re.MULTILINE)
 
 
 def ids_in(source):
-    """Return the ids of the exercises that a cell has checked."""
+    """Return the ids of the exercises whose `check` is called in the source of a cell."""
     return [
         exercise_id
         for name, exercise_id, checked in _EXERCISE_CALL.findall(source)
@@ -252,24 +259,27 @@ def ids_in(source):
 
 
 def script_in(source):
-    """Return the id of the exercise whose script a cell writes to a file, or None."""
+    """Return the exercise id of the script that a cell writes to a file; None for any other cell.
+
+    source  the cell: "%%writefile FILE", then the line "# exercise: ID", then the script
+    """
     script = _SCRIPT.match(source)
     return script[1] if script else None
 
 
 def fill(source: str) -> str:
-    """Return a notebook cell with the reader's stub replaced by the reference answer.
+    """Return the source of a notebook cell with the reader's stub replaced by the reference answer.
 
-    source   the cell: a stub, then the line that calls `exercise("<id>").check(...)`; or a script
-             written to a file
-    returns  the reference, then that line; other cells come back unchanged
+    source   a stub, then the line that calls `exercise("ID").check(...)`; or a script that the cell
+             writes to a file
+    returns  the reference, then the line with the call; any other cell unchanged
     """
     lines = source.splitlines()
     if script_in(source):
         return "\n".join([*lines[:2], _solution(script_in(source))])
     for exercise_id in ids_in(source):
         if isinstance(find(exercise_id).reference, Script):
-            continue  # it stands in the cell that writes its file
+            continue  # another cell writes the script to its file, and is filled there
         check = next(number for number, line in enumerate(lines) if ".check(" in line)
         named = [line for line in lines[:check] if _EXERCISE_CALL.search(line)]
         return "\n".join([_solution(exercise_id), "", *named, *lines[check:]])
@@ -277,7 +287,7 @@ def fill(source: str) -> str:
 
 
 def _solution(exercise_id):
-    """Return the reference of an exercise as source code; a student edition has none."""
+    """Return the reference of an exercise as source code; LessonError in a student edition."""
     solution = find(exercise_id).solution
     if solution is None:
         raise LessonError(

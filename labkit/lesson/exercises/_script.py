@@ -1,4 +1,4 @@
-"""A program that a reader writes as an exercise, run in a process of its own."""
+"""Run a program that a reader writes as an exercise, in a process of its own."""
 
 import contextlib
 import os
@@ -10,37 +10,42 @@ from pathlib import Path
 
 
 class Wrong(Exception):
-    """An answer does not pass; the message tells the reader what was seen and where to look."""
+    """A check raises this for an answer that does not pass.
+
+    The message tells the reader what was seen and where to look.
+    """
 
 
 class Script(str):
-    """The text of a program that a reader writes to a file; `run` runs it in a process of its
-    own.
-    """
+    """The text of a program that a reader writes to a file."""
 
     __slots__ = ()
 
     def run(self, *arguments: str, launcher: tuple[str, ...] = (), seconds: float = 60) -> str:
-        """Run the program in an empty folder and return what it printed.
+        """Run the program in an empty folder and return what it printed on stdout.
 
-        arguments  of its command line
-        launcher   what stands between `python` and the file: ("-m", "torch.distributed.run",
+        arguments  arguments of the program's command line
+        launcher   words between `python` and the file, such as ("-m", "torch.distributed.run",
                    "--nproc-per-node=2")
-        seconds    on the clock, after which it is ended, with all that it began
-        Raises     Wrong where it fails or does not end in time
+        seconds    of wall-clock time, after which the program and all that it started are killed
+        Raises     Wrong where the program fails or does not end in time
         """
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "script.py").write_text(self, encoding="utf-8")
             command = [sys.executable, *launcher, "script.py", *arguments]
-            status, printed, errors = _ended(command, folder, seconds)
+            status, printed, errors = _run_to_end(command, folder, seconds)
         if status:
             last_line = errors.strip().splitlines()[-1:] or ["nothing on stderr"]
             raise Wrong(f"Your script ended with status {status}: {last_line[0]}")
         return printed
 
 
-def _ended(command, folder, seconds):
-    """(status, stdout, stderr) of a program that ran in a folder; what it began ends with it."""
+def _run_to_end(command, folder, seconds):
+    """Run a program in a folder to its end, and return (status, stdout, stderr).
+
+    Processes that the program started are killed when it has ended.
+    Raises  Wrong where it has not ended after `seconds`; it is killed, too
+    """
     with subprocess.Popen(
         command,
         cwd=folder,

@@ -1,6 +1,4 @@
-"""Whether an answer is written yet: a function, a class with a stub among its methods, or a
-script.
-"""
+"""Tell whether the reader has written an answer: a function, a class, a value or a script."""
 
 import ast
 import dis
@@ -11,19 +9,21 @@ from typing import Any
 
 from labkit.lesson.exercises._script import Script
 
-# The instructions of a function that does nothing but return a constant; which of them depends on
-# the Python.
+# The bytecode instructions of a function that does nothing but return a constant. Python versions
+# use different ones of these.
 RETURNS_A_CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 
 
 def is_stub(answer: Any) -> bool:
-    """Say whether an answer is not written yet: `...`, None, a function that only returns None,
-    a script with `...`.
+    """Return whether an answer is not written yet.
+
+    That is `...`, None, a function whose body does nothing but return None, or a script in which
+    `...` stands as a statement.
     """
     if answer is None or answer is ...:
         return True
     if isinstance(answer, Script):
-        return _has(answer, _dots)
+        return _has_node(answer, _is_ellipsis)
     if not isinstance(answer, types.FunctionType):
         return False
     steps = {step.opname for step in dis.get_instructions(answer)}
@@ -33,27 +33,30 @@ def is_stub(answer: Any) -> bool:
 
 
 def unwritten(answer: Any) -> str | None:
-    """The name of the function or method of an answer that is not written to its end; None where
-    there is none.
+    """Return the name, in backticks, of a function or method that is not written to its end.
 
-    Either it does nothing, or a `...` stands where a statement belongs. A method that says `pass`
-    is meant so.
+    answer   the reader's function or class; None is returned for any other answer
+    returns  the first function or method that does nothing, or in which `...` stands as a
+             statement; a method that says `pass` is taken as intended. The class where it has no
+             methods. None where all is written
     """
     if not (inspect.isfunction(answer) or inspect.isclass(answer)):
         return None
     functions = _functions_of(answer)
     for name, function in functions.items():
         source = _source(function)
-        if _has(source, _dots) or (is_stub(function) and not _has(source, _pass)):
+        if _has_node(source, _is_ellipsis) or (
+            is_stub(function) and not _has_node(source, _is_pass)
+        ):
             return f"`{name}`"
     return None if functions else f"`{answer.__name__}`"
 
 
 def _functions_of(answer):
-    """{name: function without its decorators} of a function, or of a class's own methods."""
+    """Return {name: function without its decorators} of a function, or of a class's own methods."""
     if inspect.isfunction(answer):
         return {answer.__name__: inspect.unwrap(answer)}
-    # of a static method
+    # a static or class method has its function in __func__
     plain = {name: getattr(method, "__func__", method) for name, method in vars(answer).items()}
     return {
         name: inspect.unwrap(method) for name, method in plain.items() if inspect.isfunction(method)
@@ -67,15 +70,16 @@ def _source(function):
         return ""
 
 
-def _has(source, kind):
-    """Whether a statement of the source is of this kind."""
+def _has_node(source, is_kind):
+    """Return whether the source has a syntax node for which the function `is_kind` is true."""
     try:
-        return any(map(kind, ast.walk(ast.parse(source))))
+        return any(map(is_kind, ast.walk(ast.parse(source))))
     except SyntaxError:
         return False
 
 
-def _dots(node):
+def _is_ellipsis(node):
+    """Return whether a node is the statement `...`."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -83,5 +87,5 @@ def _dots(node):
     )
 
 
-def _pass(node):
+def _is_pass(node):
     return isinstance(node, ast.Pass)
