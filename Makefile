@@ -60,10 +60,9 @@ $(READY): requirements.lock pyproject.toml
 	  gpu == "no" && /^(triton|cuda-[a-z]+|nvidia-(cusolver|nvjitlink|cuda-cccl|nvtx))==/} !out' requirements.lock > .venv/requirements.lock
 	$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r .venv/requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-# What torch.compile does once on a machine: it tries the C++ compiler and prepares its headers, for one thread and for
-# several. Here no lesson waits for it. Where there is no compiler, `labkit doctor` and the lessons say so.
-	@for threads in 1 2; do $(BIN)/python -c "import torch; torch.set_num_threads($$threads); \
-	  torch.compile(lambda x: x + 1)(torch.ones(8))" >/dev/null 2>&1 || true; done
+# What torch.compile does once on a machine, ten seconds: it tries the C++ compiler and prepares its headers. Here no
+# lesson waits for it. Where there is no compiler, `labkit doctor` and the lessons say so.
+	@$(BIN)/python -c 'import torch; torch.compile(lambda x: x + 1)(torch.ones(8))' >/dev/null 2>&1 || true
 	@touch $(READY)
 
 clean:           ## remove what runs produced and the virtual environment, never artifacts/recorded or my-lessons
