@@ -332,6 +332,14 @@ def test_the_board_judges_a_file_with_one_text_per_call_and_draws_the_speeds_of_
     assert [text.get_text() for text in figure.axes[1].texts] == ["7.5"]
 
 
+def test_a_race_reads_two_batches_of_different_texts_of_one_length():
+    tokens = [torch.arange(1, length + 1) for length in (16, 9, 16, 12)]
+    first, second = study.two_batches(tokens, 2)
+    assert first.shape == second.shape == (2, 16)
+    assert torch.equal(first[1, :9], tokens[1])
+    assert torch.equal(second[0], tokens[2])
+
+
 def test_the_place_of_an_outlier_is_found_and_the_sharpest_layer_stands_first():
     calm = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0)).clamp(-2, 2)
     peaked = calm.clone()
