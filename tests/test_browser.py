@@ -277,6 +277,7 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         assert page.locator("text=/\\d%/").count() == 0, "a bar that is done leaves nothing"
 
 
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(
     tmp_path, own_artifacts

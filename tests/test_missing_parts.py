@@ -203,6 +203,7 @@ def test_a_lesson_runs_to_its_end_without_any_optional_part_and_invents_no_numbe
     python(environment, "-m", "labkit.cli", "report")  # of rows without a number
 
 
+@pytest.mark.release
 @pytest.mark.course
 @pytest.mark.timeout(1800)
 def test_the_core_alone_runs_its_last_lesson_and_writes_the_report(tmp_path, own_artifacts):

@@ -210,6 +210,8 @@ HARMFUL = {
 }
 
 
+# a score of a recipe that is judged alone is in the lessons and below
+@pytest.mark.release
 @pytest.mark.kills
 def test_an_honest_recipe_has_a_score_whatever_stands_beside_it(raced):
     found = raced[0]["honest"]
@@ -222,6 +224,7 @@ def test_an_honest_recipe_has_a_score_whatever_stands_beside_it(raced):
     assert reference.medal is None
 
 
+@pytest.mark.release
 @pytest.mark.kills
 @pytest.mark.parametrize("name", HARMFUL)
 def test_a_recipe_that_does_harm_has_no_score_and_the_reason(raced, name):

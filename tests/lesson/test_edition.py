@@ -219,6 +219,7 @@ def papermill(folder, notebook, output):
     return python(folder, *words, str(notebook), str(output))
 
 
+@pytest.mark.release
 @pytest.mark.course
 @pytest.mark.timeout(1200)
 def test_a_lesson_of_the_student_edition_stops_at_an_untouched_exercise_and_runs_to_its_end_when_solved(

@@ -16,11 +16,27 @@ from labkit.lesson._exercise import verdict_on
 from labkit.lesson.exercises import Exercise, Wrong, untouched
 
 ALL = exercises.registry()
+STARTS_PROCESSES = {"ddp-script"}
 ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.modules()]
 WRONG = {task: answers for module in ANSWERS for task, answers in module.WRONG.items()}
 RIGHT = {task: answers for module in ANSWERS for task, answers in module.RIGHT.items()}
-MISTAKES = [(task, name) for task, answers in WRONG.items() for name in answers]
-OTHERS = [(task, name) for task, answers in RIGHT.items() for name in answers]
+
+
+def cases(answers):
+    """Parameters (exercise, name of the answer) of answers.
+
+    Of an exercise that starts processes, which takes ten seconds, the first two; all in a release.
+    """
+    return [
+        pytest.param(
+            task,
+            name,
+            id=f"{task}-{name}",
+            marks=[pytest.mark.release] if task in STARTS_PROCESSES and number > 1 else [],
+        )
+        for task, of_task in answers.items()
+        for number, name in enumerate(of_task)
+    ]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -28,9 +44,7 @@ def test_the_reference_passes_and_changes_nothing_global(name):
     assert verdict_on(lambda: ALL[name].reference, ALL[name].verify) == ("passed", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "mistake"), MISTAKES, ids=[f"{task}-{name}" for task, name in MISTAKES]
-)
+@pytest.mark.parametrize(("name", "mistake"), cases(WRONG))
 def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
     with pytest.raises(Wrong) as caught:
         ALL[name].verify(WRONG[name][mistake])
@@ -44,7 +58,7 @@ def test_a_message_that_asks_for_an_array_or_a_tensor_names_the_library(lesson):
     assert not asked, "say: a NumPy array, a torch tensor"
 
 
-@pytest.mark.parametrize(("name", "other"), OTHERS, ids=[f"{task}-{name}" for task, name in OTHERS])
+@pytest.mark.parametrize(("name", "other"), cases(RIGHT))
 def test_a_right_answer_written_differently_passes(name, other):
     assert verdict_on(lambda: RIGHT[name][other], ALL[name].verify) == ("passed", "")
 
