@@ -84,21 +84,27 @@ def guides() -> list[Paragraph]:
     These are the pages on commands, on installing and on a network of one's own. A page that the
     course does not have gives none.
     """
-    guide_paragraphs = []
-    for name in GUIDES:
-        section = ""
-        blocks = BEGINS.split(FENCED.sub("", _page(name)))
-        for block, next_block in zip(blocks, [*blocks[1:], ""], strict=True):
-            line = " ".join(ANCHOR.sub("", block).split())
-            heading = HEADING.match(line)
-            if heading:
-                section = heading[1]
-            elif line.startswith("|"):
-                line = ": ".join(cell.strip() for cell in line.strip("|").split(" | "))
-            is_head = RULE.fullmatch(block) or RULE.fullmatch(next_block)
-            if line and not (heading or is_head):
-                guide_paragraphs.append(Paragraph(f"docs/{name}", line, section))
-    return guide_paragraphs
+    return [paragraph for name in GUIDES for paragraph in _paragraphs_of(name)]
+
+
+def _paragraphs_of(name):
+    """Return the paragraphs of a page, each with the heading above it."""
+    page_paragraphs = []
+    section = ""
+    blocks = BEGINS.split(FENCED.sub("", _page(name)))
+    for block, next_block in zip(blocks, [*blocks[1:], ""], strict=True):
+        line = " ".join(ANCHOR.sub("", block).split())
+        heading = HEADING.match(line)
+        if heading:
+            section = heading[1]
+            continue
+        # The rule of a table and the row above it, its head, say nothing to search for.
+        if not line or RULE.fullmatch(block) or RULE.fullmatch(next_block):
+            continue
+        if line.startswith("|"):
+            line = ": ".join(cell.strip() for cell in line.strip("|").split(" | "))
+        page_paragraphs.append(Paragraph(f"docs/{name}", line, section))
+    return page_paragraphs
 
 
 def _page(name):
