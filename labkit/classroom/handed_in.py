@@ -84,9 +84,11 @@ def summary(marks):
 
 
 def _marks_of(student: Student, lessons):
-    """Return the marks of one student for every exercise of the lessons.
+    """Return the marks of one student as a list of `Mark`, one for each exercise of the lessons.
 
-    lessons  names of the lessons that anybody handed in
+    An exercise of a lesson that this student did not hand in has 0 points, and the reason.
+
+    lessons  names of all lessons that at least one student handed in
     """
     marks = []
     for lesson in lessons:

@@ -178,9 +178,10 @@ def _document(graph):
 
 @functools.cache
 def _netron():
-    """Return the parts of netron's own files that the page needs, with its modules packed.
+    """Read the parts of netron's own files that the page with a graph needs.
 
-    returns  {"style", "body", "modules", "operators"}
+    Returns a dictionary: "style" is CSS and "body" is HTML, both as text; "modules" is the text of
+    `_packed`, which holds netron's JavaScript; "operators" is the list of what ONNX's operators do.
     """
 
     def read(name):

@@ -142,8 +142,9 @@ def _weigh_interval(interval, samples, kind):
 def of_prediction(row):
     """Return the verdict on a revealed prediction: "no answer", "right", "close", "off" or "open".
 
-    It is "close" only for numbers. It is "open" when there is no result, or a reason to doubt the
-    result, or when the answer lies inside the interval of the result.
+    Only a number can be "close". The verdict is "open" where the run cannot judge the answer: there
+    is no result, there is a reason to doubt it, or the answer is far from the result and still
+    inside its interval.
 
     row  a `Prediction` with its result
     """

@@ -193,7 +193,10 @@ class Comparison:
 
     @property
     def frame(self):
-        """A DataFrame with one row for each arm."""
+        """Return the comparison as a DataFrame with one row for each arm but the first.
+
+        The column "beside", the ratio of alternating calls, is there where it differs from "median".
+        """
         import pandas as pd
 
         columns = ["arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy"]

@@ -68,7 +68,11 @@ def difference_of(expected, actual, tolerance):
 
 
 def _tensor_difference(expected, actual, tolerance):
-    """Describe how a tensor differs from the expected one, with the likely mistake; else None."""
+    """Return how a tensor differs from the expected one, as the end of a sentence.
+
+    The text names the likely mistake, such as a missing softmax, where there is one. Returns None
+    where the tensors are equal within the tolerance.
+    """
     expected_shape = tuple(expected.shape)
     shape = tuple(actual.shape)
     if expected_shape != shape:

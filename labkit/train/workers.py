@@ -45,8 +45,9 @@ def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = F
     task    a function of a module, or a partial of one
     device  of the jobs: they run in parallel on "cpu" only
     apart   whether a single job goes to a worker, too: the worker may have imported already what
-            the job needs Where processes cannot work together, a warning says so, and the jobs run
-            in this process.
+            the job needs
+
+    Where processes cannot work together, a warning says so, and the jobs run in this process.
     """
     from labkit.train.watch import progress_bar
 
