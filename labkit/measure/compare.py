@@ -195,7 +195,7 @@ class Comparison:
     def frame(self):
         """Return the comparison as a DataFrame with one row for each arm but the first.
 
-        The column "beside", the ratio of alternating calls, is there where it differs from "median".
+        Where the ratio of alternating calls differs from "median", there is a column "beside".
         """
         import pandas as pd
 
