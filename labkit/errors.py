@@ -78,6 +78,14 @@ def brief(value: object) -> str:
         return "a number of thousands of digits"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of its message: "TimeoutError: too late".
+
+    An error without a message gives its kind alone.
+    """
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
+
+
 class DataError(LabError):
     """A data file is missing, damaged or not the published one."""
 

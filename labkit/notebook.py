@@ -1,14 +1,17 @@
 """Read Jupyter notebooks: their cells and texts, their digest, and whether they have outputs."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.errors import LabError
+from labkit.errors import LabError, first_line
 from labkit.files import short_digest
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
+
+HEADING = re.compile(r"#{1,6} +(.+)")  # of Markdown, at the beginning of a line
 
 
 def read_notebook(path: Path) -> "NotebookNode":
@@ -31,7 +34,7 @@ def read_notebook(path: Path) -> "NotebookNode":
         raise LabError(
             f"{path.name} is not a notebook.",
             expected="a file that JupyterLab wrote",
-            found=f"{type(error).__name__}: {error}".splitlines()[0],
+            found=first_line(error),
             fix="put the file back as it was, or leave it out",
         ) from error
 

@@ -58,6 +58,12 @@ def test_the_refused_write_behind_a_library_s_error_is_found():
     assert errors.disk_error(behind).errno == errno.EROFS
 
 
+def test_the_first_line_of_an_error_names_its_kind_even_without_a_message():
+    assert errors.first_line(ValueError("too small\nby 3")) == "ValueError: too small"
+    assert errors.first_line(ValueError("\n too small")) == "ValueError: too small"
+    assert errors.first_line(TimeoutError()) == "TimeoutError"
+
+
 def test_an_error_that_is_no_refused_write_stays_what_it_is():
     for error in (
         RuntimeError("shapes differ"),

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.data._imageset import require_items
 from labkit.files import notebooks
-from labkit.notebook import markdown_sources
+from labkit.notebook import HEADING, markdown_sources
 
 if TYPE_CHECKING:
     import torch
 
 COURSE_TEXT = "course-text"
-HEADING = re.compile(r"#{1,6} +(.+)")
 MIN_WORDS = 6  # shorter ones are headings and labels
 HELD_OUT = 10  # one paragraph in so many is in the split "test"
 

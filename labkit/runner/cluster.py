@@ -16,7 +16,7 @@ from pathlib import Path
 
 from labkit import ledger
 from labkit.device import packages
-from labkit.errors import LabError
+from labkit.errors import LabError, first_line
 from labkit.ledger.merge import merge
 from labkit.ledger.rows import Attempt
 from labkit.runner import remote, sources
@@ -88,7 +88,7 @@ def _connected_client(settings):
                 "No scheduler answers there.",
                 expected="an address such as tcp://127.0.0.1:8786, or local; with tls://, dask's "
                 "settings for TLS",
-                found=f"{address}: {type(error).__name__}: {error}".splitlines()[0],
+                found=f"{address}: {first_line(error)}",
                 fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
             ) from error
         client = contexts.enter_context(
@@ -161,7 +161,7 @@ def _scheduler_lost(error):
     """Return the LabError for a scheduler that no longer answers."""
     return LabError(
         "The scheduler went away.",
-        found=f"{type(error).__name__}: {error}".splitlines()[0],
+        found=first_line(error),
         fix=f"start the scheduler and its workers again; {GOES_ON}",
     )
 
@@ -180,7 +180,7 @@ def _store_outcome(planned, future):
         # the task itself did not fail: the scheduler is gone, and with it the outcome
         if future.status != "error":
             raise _scheduler_lost(error) from error
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = first_line(error)
         failed = replace(
             planned, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from labkit import ledger
 from labkit.device import fits_socket
 from labkit.device.child import own_folder
+from labkit.errors import first_line
 from labkit.ledger.rows import Attempt
 from labkit.runner.tasks import NotebookTask
 
@@ -86,7 +87,7 @@ def execute(
     except LessonFailed as error:
         reason = str(error)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        reason = first_line(error)
     page = executed.read_text(encoding="utf-8") if executed.exists() else None
     return Execution(reason, page, latest)
 

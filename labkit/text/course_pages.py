@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from labkit.data import Paragraph
 from labkit.files import root
+from labkit.notebook import HEADING
 
 LINK = r"\[(?P<section>[^]]+)\]\((?P<address>\S+)\)"
 TERM = re.compile(
@@ -20,7 +21,6 @@ EXPERIMENT = re.compile(
 )
 GUIDES = ("commands.md", "installing.md", "your-own-network.md")
 FENCED = re.compile(r"^[ ]*```.*?^[ ]*```$", re.MULTILINE | re.DOTALL)
-HEADING = re.compile(r"#{1,6} +(.+)")
 # a paragraph begins after an empty line, at an item of a list, and at a row of a table
 BEGINS = re.compile(r"\n\s*\n|\n(?=- |\|)")
 RULE = re.compile(r"[|\- ]+")  # the line below the head of a table

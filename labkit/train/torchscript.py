@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import nn
 
-from labkit.errors import Unavailable
+from labkit.errors import Unavailable, first_line
 
 
 def scripted(model: nn.Module) -> nn.Module:
@@ -22,7 +22,6 @@ def scripted(model: nn.Module) -> nn.Module:
         raise Unavailable(
             "TorchScript cannot run this network here.",
             expected="a network of plain layers, and a torch that still has torch.jit.script",
-            found=f"torch {torch.__version__}: "
-            + f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:200],
+            found=f"torch {torch.__version__}: {first_line(error)[:200]}",
             fix="use torch.compile, its successor",
         ) from None
