@@ -7,7 +7,6 @@ measurement, and others. Where a file is answered in another way, the first oper
 computes in another way is named.
 """
 
-import functools
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,15 +19,14 @@ import numpy as np
 from labkit import export
 from labkit.engines._agreement import agree, agreement
 from labkit.engines._first_difference import first_difference
+from labkit.engines._right_answers import answers_as_written, is_file, outputs_without_numbers
 from labkit.engines._varied_batches import (
     dark_batch,
     further_batches,
     made_up_batches,
     second_batch,
 )
-from labkit.engines.served import named_tensors
 from labkit.errors import LabError
-from labkit.export.runtime import answers, session_as_written
 from labkit.export.variation import ROUNDING, decibels
 from labkit.files import sha256
 
@@ -80,7 +78,7 @@ def disagreement(
 def _compare(served, network, inputs, load, user_batches=()):
     """Do the work of `disagreement` without remembered verdicts."""
     # The right answers, with as many batches as each output takes to vary.
-    in_small_numbers = _is_file(network) and served.precision != "fp32"
+    in_small_numbers = is_file(network) and served.precision != "fp32"
     user_batches = list(user_batches)
     batches = [inputs, second_batch(inputs)]
     if in_small_numbers and user_batches:
@@ -91,12 +89,12 @@ def _compare(served, network, inputs, load, user_batches=()):
         # nearly black: small numbers make little of it, and round it in their own ways
         batches.append(dark_batch(inputs))
     try:
-        right_answers = [(batch, _right_answers(network, batch)) for batch in batches]
+        right_answers = [(batch, answers_as_written(network, batch)) for batch in batches]
         constant = _constant_outputs(right_answers)
         for batch in chain(user_batches, further_batches(inputs)):
             if not constant:
                 break
-            further = (batch, _right_answers(network, batch))
+            further = (batch, answers_as_written(network, batch))
             still_constant = _constant_outputs([right_answers[0], further]) & constant
             if still_constant != constant:  # what makes an output vary is compared, too
                 right_answers.append(further)
@@ -115,7 +113,7 @@ def _compare(served, network, inputs, load, user_batches=()):
     compared = []
     missing = set()
     for batch, right in right_answers:
-        engine_answers = _answers(served, batch, right, of_module=not _is_file(network))
+        engine_answers = _answers(served, batch, right, of_module=not is_file(network))
         missing |= set(names) - set(engine_answers)
         compared.append((batch, right, engine_answers))
     least = np.inf
@@ -133,7 +131,7 @@ def _compare(served, network, inputs, load, user_batches=()):
                 reason = _reason_for_difference(db, limit, name, network)
                 if in_small_numbers and not user_batches:
                     reason = f"{reason}, on made-up examples (--data: on your own)"
-                if _is_file(network):
+                if is_file(network):
                     operator = first_difference(network, batch, load, name, agrees=agree)
                     reason = f"{reason}. {operator}"
                 return Verdict(db, reason)
@@ -143,7 +141,7 @@ def _compare(served, network, inputs, load, user_batches=()):
         unchecked.append(_reason_for_constant(names, constant, of_user=bool(user_batches)))
     if missing:
         unchecked.append(f"{served.engine} does not give {_listed(names, missing)}")
-    no_tensors = _outputs_without_numbers(network) if _is_file(network) else []
+    no_tensors = outputs_without_numbers(network) if is_file(network) else []
     if no_tensors:
         unchecked.append(f"{_listed(no_tensors, no_tensors)}, which is no tensor")
     return Verdict(float(least), unchecked="; ".join(unchecked) or None)
@@ -165,11 +163,6 @@ def _together(pairs, served):
     worst = min(pairs, key=lambda pair: agreement(*pair[1:], served)[0])
     right = torch.cat([right.cpu() for _, right, _ in pairs])
     return [(worst[0], right, torch.cat([answer.cpu() for *_, answer in pairs]))]
-
-
-def _is_file(network):
-    """Return True where the network is the path of an ONNX file, False for a torch module."""
-    return isinstance(network, (str, Path))
 
 
 def _listed(names, chosen):
@@ -202,35 +195,11 @@ def _reason_for_constant(names, constant, *, of_user):
 
 def _reason_for_difference(db, limit, name, network):
     """Return a sentence about an output whose SQNR `db` is below its limit."""
-    meant = "the file means" if _is_file(network) else "the torch module"
+    meant = "the file means" if is_file(network) else "the torch module"
     return (
         f"It answers something else than {meant}: {decibels(db)} in the output {name!r}, expected "
         f"{limit:g} dB"
     )
-
-
-def _right_answers(network, batch):
-    """Return the right answers to a batch: {name of an output: tensor}, the first output first.
-
-    An ONNX file is run without optimizations, a torch module as it is. Outputs that are no tensors
-    are left out. The sessions of the last two files are kept open.
-    """
-    import torch
-
-    if not _is_file(network):
-        with torch.inference_mode():
-            return named_tensors(network(*batch))
-    opened = _session_of(sha256(Path(network)), str(network))
-    first, *further = opened.get_outputs()
-    names = [first.name, *(output.name for output in further if output.type.startswith("tensor("))]
-    arrays = answers(opened, tuple(tensor.cpu().numpy() for tensor in batch), outputs=names)
-    return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
-
-
-def _outputs_without_numbers(path):
-    """Return the names of a file's outputs that are no tensors, such as a sequence of maps."""
-    outputs = _session_of(sha256(Path(path)), str(path)).get_outputs()
-    return [output.name for output in outputs if not output.type.startswith("tensor(")]
 
 
 def _constant_outputs(right_answers):
@@ -289,13 +258,3 @@ def _answers(served, batch, right, *, of_module):
             return by_name
         answers_of_engine = dict(zip(right, in_order, strict=True))
     return {**answers_of_engine, **by_name}
-
-
-@functools.lru_cache(maxsize=2)
-def _session_of(digest, path):
-    """Return the ONNX Runtime session, without optimizations, of a checked file.
-
-    digest  sha256 of the file: a changed file gets a new session
-    """
-    export.checked(path)
-    return session_as_written(path)

@@ -5,7 +5,8 @@ import functools
 import torch
 
 from labkit.gpu.arms import Arm
-from labkit.gpu.bench import Bench, measure
+from labkit.gpu.bench import Bench
+from labkit.gpu.measuring import measure
 from labkit.models.encoder import Encoder
 
 LENGTH = 128  # tokens of a sequence

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from labkit.gpu.arms import Arm
-from labkit.gpu.bench import Bench, measure
+from labkit.gpu.bench import Bench
+from labkit.gpu.measuring import measure
 from labkit.methods.fastswish import FastSwish
 from labkit.models import build
 from labkit.models.convnext import convnext

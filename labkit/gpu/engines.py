@@ -16,9 +16,10 @@ import torch
 from labkit.errors import LabError, Unavailable
 from labkit.files import atomic
 from labkit.gpu.arms import Arm
-from labkit.gpu.bench import Bench, measure
+from labkit.gpu.bench import Bench
 from labkit.gpu.convnext import images_of
 from labkit.gpu.definition import define, ranges_of
+from labkit.gpu.measuring import measure
 from labkit.gpu.resnet import ResNet
 
 SIDE = 224

@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from labkit.gpu.arms import Arm
-from labkit.gpu.bench import Bench, measure
+from labkit.gpu.bench import Bench
 from labkit.gpu.convnext import images_of
+from labkit.gpu.measuring import measure
 from labkit.methods.ghost_batch_norm import with_ghost_batch_norm
 from labkit.models.cnn import cnn
 

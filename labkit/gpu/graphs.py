@@ -8,7 +8,8 @@ import torch
 
 from labkit.errors import Unavailable
 from labkit.gpu.arms import Arm
-from labkit.gpu.bench import Bench, measure
+from labkit.gpu.bench import Bench
+from labkit.gpu.measuring import measure
 from labkit.methods.fastswish import form
 
 CALLS = 16  # of the activation in one graph; fewer of the largest tensors

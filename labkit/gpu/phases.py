@@ -170,8 +170,10 @@ def phases(bench: Bench) -> None:
         except Exception as error:
             trainers.pop(variant, None)
             bench.failed(arms[variant], "epoch", error)
-    in_turn(bench, arms, trainers, peaks)
-    torch.backends.cudnn.benchmark = False
+    try:
+        in_turn(bench, arms, trainers, peaks)
+    finally:
+        torch.backends.cudnn.benchmark = False
 
 
 def arm_of(bench, variant):
@@ -185,14 +187,10 @@ def arm_of(bench, variant):
 def warm_trainer(bench, switches):
     """Return (a `Trainer` that is warm, its peak of GPU memory in bytes or None)."""
     bench.clean()
-    earlier_bytes = torch.cuda.memory_allocated() if bench.on_gpu else 0
+    earlier_bytes = bench.allocated_bytes()
     trainer = Trainer(bench, switches)
     trainer.steps(bench.size(8, 1))  # TorchScript is optimised in its first calls
-    if not bench.on_gpu:
-        return trainer, None
-    torch.cuda.reset_peak_memory_stats()
-    trainer.steps(2)
-    return trainer, torch.cuda.max_memory_allocated() - earlier_bytes
+    return trainer, bench.peak_bytes(lambda: trainer.steps(2), above=earlier_bytes)
 
 
 def in_turn(bench, arms, trainers, peaks):

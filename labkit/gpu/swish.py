@@ -7,8 +7,9 @@ import torch
 
 from labkit.errors import LabError
 from labkit.gpu.arms import Arm
-from labkit.gpu.bench import Bench, measure
+from labkit.gpu.bench import Bench
 from labkit.gpu.convnext import NETWORK, training_step
+from labkit.gpu.measuring import measure
 from labkit.methods.fastswish import FastSwish, form
 
 FORMS = {"naive": "naive", "custom backward": "function", "Triton": "triton"}

@@ -28,9 +28,11 @@ from labkit.quantize.dynamic import dynamic, weight_only
 from labkit.quantize.fake_quantized import from_fake_quantized
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
+from labkit.quantize.images import images_for
 from labkit.quantize.limit import Limit
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import RECIPES, in_int8, prepared_for_quantizer, static
-from labkit.quantize.quantize_file import comparison_images, images_for, quantize_file
+from labkit.quantize.preparation import prepared_for_quantizer
+from labkit.quantize.ptq import RECIPES, in_int8, static
+from labkit.quantize.quantize_file import comparison_images, quantize_file
 from labkit.quantize.sensitivity import all_outputs, logits, sensitivity
 from labkit.quantize.smoothing import smoothed

@@ -29,7 +29,8 @@ from labkit.quantize.activation_ranges import observe
 from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.limit import Limit
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import LIGHT, in_int8, outlier_products, prepared_for_quantizer
+from labkit.quantize.preparation import prepared_for_quantizer
+from labkit.quantize.ptq import LIGHT, in_int8, outlier_products
 from labkit.quantize.sensitivity import all_outputs, logits, multiply_adds_by_node, sensitivity
 from labkit.quantize.smoothing import smoothed
 

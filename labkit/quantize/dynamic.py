@@ -20,7 +20,8 @@ from pathlib import Path
 from labkit.errors import LabError, require_known
 from labkit.export.runtime import explained
 from labkit.export.write import write_model
-from labkit.quantize.ptq import layers_of, outlier_products, prepared_for_quantizer
+from labkit.quantize.preparation import prepared_for_quantizer
+from labkit.quantize.ptq import layers_of, outlier_products
 
 DYNAMIC = ("MatMul", "Gemm")
 _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses

@@ -27,7 +27,7 @@ from labkit.export.runtime import explained
 from labkit.export.walk import inside
 from labkit.export.write import write_model
 from labkit.quantize.activation_ranges import observe
-from labkit.quantize.ptq import require_fp32
+from labkit.quantize.preparation import require_fp32
 
 LARGEST = float(np.finfo(np.float16).max)  # 65,504
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)

@@ -17,7 +17,7 @@ from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
 from labkit.export.write import write_model
 from labkit.quantize.activation_ranges import observe
-from labkit.quantize.ptq import prepared_for_quantizer
+from labkit.quantize.preparation import prepared_for_quantizer
 from labkit.quantize.smoothing import inserted, new_value
 
 LARGEST = 448.0  # of E4M3

@@ -25,7 +25,6 @@ weights of 8 bits overflow.
 """
 
 import copy
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,12 @@ import onnx.version_converter
 
 from labkit import device as devices
 from labkit.errors import LabError, require_known
-from labkit.export import checked, precision_of
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained, notes
-from labkit.export.runtime_graph import save_runtime_graph
 from labkit.export.write import write_model
 from labkit.quantize.activation_ranges import observe, ranges
 from labkit.quantize.outliers import FLOAT
+from labkit.quantize.preparation import prepared_for_quantizer
 
 LIGHT = (
     "Relu",
@@ -56,7 +54,6 @@ LIGHT = (
 # similar tokens: an attention lost 18 dB. The grid of 0 to 1 costs 1 dB there and cannot overflow.
 SOFTMAX_RANGE = (0.0, 1.0)
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
-FIRST_OPSET = 13
 
 
 def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path:
@@ -213,70 +210,6 @@ def _recipe_settings(recipe, model):
         options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)
     settings["extra_options"] = options
     return settings
-
-
-def prepared_for_quantizer(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in the form that the quantizer needs.
-
-    Shapes are inferred, and batch norm is folded into the convolution before it.
-
-    src     a path or a ModelProto
-    Raises  LabError: the file is quantized already, or too old
-    """
-    model = _with_new_operators(require_fp32(src))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "basic.onnx"
-        save_runtime_graph(model, "basic", path)
-        model = onnx.load(path)
-    model = onnx.shape_inference.infer_shapes(model)
-
-    # ONNX Runtime declares many more operator sets than the graph uses.
-    used_domains = {node.domain for node in model.graph.node}
-    used_opsets = [opset for opset in model.opset_import if opset.domain in used_domains]
-    del model.opset_import[:]
-    model.opset_import.extend(used_opsets)
-    return model
-
-
-def _with_new_operators(model):
-    """Return the model in operator set 13 or later.
-
-    Only from this set on, a Q/DQ node may have a scale for each channel.
-    """
-    opset = next(
-        (opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")),
-        FIRST_OPSET,
-    )
-    if opset >= FIRST_OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, FIRST_OPSET)
-    except Exception as error:  # the converter knows only some operators
-        raise LabError(
-            "This file is too old to be quantized.",
-            expected=f"operator set {FIRST_OPSET} or later",
-            found=f"operator set {opset}, and {' '.join(str(error).split())[:200]}",
-            fix="export the model anew",
-        ) from error
-
-
-def require_fp32(src, *, also=()):
-    """Load an ONNX file. Returns its ModelProto.
-
-    also    further precisions that are accepted
-    Raises  LabError: the precision of the file is neither fp32 nor one of `also`
-    """
-    model = checked(src)
-    precision = precision_of(model)
-    accepted = ("fp32", *also)
-    if precision not in accepted:
-        raise LabError(
-            f"{Path(src).name} is in {precision.upper()} already: what its rounding lost is lost.",
-            expected="a file in " + " or ".join(name.upper() for name in accepted),
-            found=precision.upper(),
-            fix="take the file that it was made from",
-        )
-    return model
 
 
 def _insert_qdq(model, tensor_ranges, settings, excluded):

@@ -13,13 +13,14 @@ fields of `TrainConfig`, and `labkit.train.workers` can start its processes, wit
 from labkit.on_demand import offered
 
 _OFFERED = {
-    "checkpoint": ("CheckpointError", "load_checkpoint", "restored", "save_checkpoint"),
+    "checkpoint": ("CheckpointError", "load_checkpoint", "save_checkpoint"),
     "config": ("TrainConfig", "method"),
     "feed": ("epoch_seed",),
     "loop": ("History", "fit"),
     "optimizers": ("make_optimizer",),
     "testing": ("accuracy", "right_answers"),
     "torchscript": ("scripted",),
+    "trained_network": ("restored",),
     "watch": ("PHASES", "Laps", "NotFinite", "OutOfMemory"),
 }
 

@@ -13,7 +13,6 @@ For plain torch:
 """
 
 import pickle
-import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from labkit import device as devices
-from labkit import models
 from labkit.errors import LabError
 from labkit.files import atomic
 
@@ -76,14 +74,14 @@ def load_checkpoint(path):
     path = Path(path)
     if not path.exists():
         return None
-    with _explained(f"The file {path} is damaged.", f"put back a good copy, {_MOVE_AWAY}"):
+    with damage_in_words(f"The file {path} is damaged.", f"put back a good copy, {_MOVE_AWAY}"):
         # torch.save writes a zip, but torch.load does not compare its checksums
         with zipfile.ZipFile(path) as file:
             broken = file.testzip()
         if broken:
             raise ValueError(f"{broken} has another checksum")
     another = f"The file {path} is whole, but no checkpoint of this labkit."
-    with _explained(another, f"for weights alone: labkit export NETWORK --weights {path}"):
+    with damage_in_words(another, f"for weights alone: labkit export NETWORK --weights {path}"):
         contents = torch.load(path, map_location="cpu", weights_only=True)
         if contents["format"] != _FORMAT:
             raise ValueError(f"format {contents['format']!r}")
@@ -91,7 +89,7 @@ def load_checkpoint(path):
 
 
 @contextmanager
-def _explained(problem, fix):
+def damage_in_words(problem, fix):
     """Raise CheckpointError, with this problem and fix, for errors that a file's contents cause."""
     try:
         yield
@@ -147,7 +145,7 @@ class Checkpoint:
             f"`labkit export {self.path}` may still write its network; train under another name, "
             f"{_MOVE_AWAY}"
         )
-        with _explained(
+        with damage_in_words(
             f"The file {self.path} is whole, but this training cannot go on from it.", advice
         ):
             self._require_same_training(facts)
@@ -231,79 +229,3 @@ def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
             f"It was begun for {before} epochs, and is now that of {config.epochs} "
             "epochs from the start."
         )
-
-
-def restored(checkpoint):
-    """Return the network of a checkpoint that was tested: an average, where the training left one.
-
-    checkpoint  path of the file, named `DATASET-MODEL.pt`, or `DATASET-MODEL.NAME.pt`
-    returns     (network in eval mode, its name, name of the data set, shape of an input without the
-                batch)
-    Raises      CheckpointError when the file is damaged, or its weights fit no network of the
-                course; LabError when it is missing, or its name names no network
-    """
-    path = Path(checkpoint)
-    stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without .NAME
-    names = [name for name in models.names() if stem.endswith(f"-{name}")]
-    name = max(names, key=len, default=None)
-    contents = load_checkpoint(path) if name else None
-    if contents is None:
-        problem = f"{path.name} does not say which network it is of."
-        if name:
-            problem = f"There is no checkpoint {path}."
-        raise LabError(
-            problem,
-            expected="a file DATASET-MODEL.pt or DATASET-MODEL.NAME.pt, with a MODEL of "
-            + " or ".join(models.names()),
-            found=path.name,
-            fix="train one with `labkit train`, or rename it",
-        )
-    state, facts = contents
-    with _explained(
-        f"The file {path} is whole, but holds no network of labkit.",
-        "train one with `labkit train`",
-    ):
-        network, shape = _network(path, name, _tested_weights(state, facts))
-        side = facts.get("config", {}).get("size")
-        shape = (shape[0], side, side) if side else shape
-    return network, name, stem.removesuffix(f"-{name}"), shape
-
-
-def _tested_weights(state, facts):
-    """Return the weights of the network that was tested: {name: tensor}.
-
-    Files of earlier editions do not store them. For these files the average is put together from
-    the state of the method; its running statistics are those of the last weights, as in the test
-    then.
-    """
-    config = facts.get("config", {})
-    if "tested" in state:
-        return state["tested"]
-    if config.get("ema") is not None:
-        average = {name: tensor for name, tensor in state["ema"].items() if name != "n_averaged"}
-        return {name.removeprefix("module."): tensor for name, tensor in average.items()}
-    tested = dict(state["model"])
-    if config.get("optimizer") == "schedule_free":
-        for group in state["optimizer"]["param_groups"]:
-            for index, name in zip(group["params"], group["param_names"], strict=True):
-                tested[name] = state["optimizer"]["state"].get(index, {}).get("x", tested[name])
-    return tested
-
-
-def _network(path, name, weights):
-    """Return (network in eval mode with these weights, shape of its input without the batch).
-
-    path  of the checkpoint, for the error
-    name  of the network
-    """
-    first, *_, last = weights.values()  # a convolution (out, in, h, w), and the bias of the head
-    network, shape = models.build(name, classes=len(last), like=(first.shape[1], 28, 28))
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} is not of {name}.",
-            expected="its layers",
-            found=str(error).splitlines()[-1].strip(),
-        ) from None
-    return network.eval(), shape

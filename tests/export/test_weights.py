@@ -21,7 +21,7 @@ from labkit.data import load
 from labkit.errors import LabError
 from labkit.export import network_with
 from labkit.export import to_onnx as export_to_onnx
-from labkit.export.weights import _read_weights
+from labkit.export.weights import read_weights
 from labkit.files import sha256
 from labkit.quantize import images_for
 from labkit.train import TrainConfig, fit
@@ -50,7 +50,7 @@ def test_a_state_dict_is_found_in_each_form_that_people_save(small, tmp_path):
     ]
     save_file(state, forms[-1])
     for path in forms:
-        read, _ = _read_weights(path)
+        read, _ = read_weights(path)
         assert read.keys() == state.keys()
         assert all(torch.equal(read[key], value) for key, value in state.items())
 
@@ -71,7 +71,7 @@ def test_of_a_checkpoint_with_an_average_the_network_that_was_tested_is_taken_an
 
 def test_an_average_of_torch_alone_is_read_without_its_count(small, tmp_path):
     average = torch.optim.swa_utils.AveragedModel(small)
-    read, told = _read_weights(saved({"ema": average.state_dict()}, tmp_path / "average.pth"))
+    read, told = read_weights(saved({"ema": average.state_dict()}, tmp_path / "average.pth"))
     assert read.keys() == small.state_dict().keys()
     assert "weights" not in told
 
@@ -81,7 +81,7 @@ def test_of_two_networks_in_a_foreign_file_the_first_is_taken_and_the_other_name
     path = saved(
         {"state_dict": small.state_dict(), "state_dict_ema": average}, tmp_path / "two.pth"
     )
-    read, told = _read_weights(path)
+    read, told = read_weights(path)
     assert all(torch.equal(read[name], value) for name, value in small.state_dict().items())
     assert told["weights"] == "state_dict; the file also holds state_dict_ema"
 
@@ -137,7 +137,7 @@ def test_what_is_no_file_of_weights_is_refused_and_its_code_is_not_run(content, 
     path = tmp_path / "w.pth"
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
     with pytest.raises(LabError, match=part):
-        _read_weights(path)
+        read_weights(path)
 
 
 CONFIG = {
@@ -171,11 +171,11 @@ def test_how_pictures_were_scaled_is_read_from_what_stands_beside_the_weights(
     about, told, small, tmp_path
 ):
     state = small.state_dict()
-    assert _read_weights(saved({"state_dict": state, **about}, tmp_path / "w.pth"))[1] == told
+    assert read_weights(saved({"state_dict": state, **about}, tmp_path / "w.pth"))[1] == told
     if about.get("args") is None:  # the metadata of safetensors is text
         texts = {key: json.dumps(value) for key, value in about.items()}
         save_file(state, tmp_path / "w.safetensors", metadata=texts)
-        assert _read_weights(tmp_path / "w.safetensors")[1] == told
+        assert read_weights(tmp_path / "w.safetensors")[1] == told
 
 
 OF_255 = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
@@ -194,7 +194,7 @@ OF_255 = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
 def test_a_mean_of_pixels_up_to_255_becomes_one_of_pixels_up_to_1_and_it_is_said(
     about, mean, std, small, tmp_path
 ):
-    told = _read_weights(saved({"state_dict": small.state_dict(), **about}, tmp_path / "w.pth"))[1]
+    told = read_weights(saved({"state_dict": small.state_dict(), **about}, tmp_path / "w.pth"))[1]
     assert told["mean"] == mean
     assert told["std"].startswith(std)
     assert told["scaled"] == "from pixels up to 255"
@@ -216,7 +216,7 @@ def test_a_checkpoint_with_an_average_of_others_says_which_of_the_two_was_taken(
     average = {name: tensor * 0.5 for name, tensor in state.items()}
     for key, content in {"ema": average, "ema.module": {"module": average}}.items():
         path = saved({"model": state, "ema": content if "." in key else average}, tmp_path / "w.pt")
-        found, told = _read_weights(path)
+        found, told = read_weights(path)
         assert all(torch.equal(found[name], state[name]) for name in state)
         assert told["weights"] == f"model; the file also holds {key}"
 
@@ -224,7 +224,7 @@ def test_a_checkpoint_with_an_average_of_others_says_which_of_the_two_was_taken(
 def test_statistics_of_the_network_itself_are_not_taken_for_those_of_pictures(tmp_path):
     norm = nn.BatchNorm2d(3)
     norm.register_buffer("mean", torch.tensor([0.1, 0.2, 0.3]))
-    assert _read_weights(saved(norm.state_dict(), tmp_path / "w.pth"))[1] == {}
+    assert read_weights(saved(norm.state_dict(), tmp_path / "w.pth"))[1] == {}
 
 
 def test_the_exported_file_says_how_its_pictures_are_to_be_scaled(small, tmp_path):

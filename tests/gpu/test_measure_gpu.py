@@ -21,8 +21,8 @@ from labkit import cli
 from labkit.files import root
 from labkit.gpu import ITEMS
 from labkit.gpu.arms import Arm, Ready
-from labkit.gpu.bench import write_ratio
 from labkit.gpu.journal import NAME, Journal
+from labkit.gpu.measuring import write_ratio
 from labkit.gpu.record import missing, rows_of, tables_of
 from labkit.gpu.timing import interval, verdict
 from labkit.ledger import recorded
