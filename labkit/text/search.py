@@ -71,7 +71,7 @@ def _pointers():
     """
     terms = [Paragraph(f"glossary, see {term.section}", term.text) for term in glossary()]
     published = [
-        Paragraph(f"published experiments, see {item.section}", item.text)
+        Paragraph(f"docs/published-experiments.md, see {item.section}", item.text)
         for item in published_items()
     ]
     return terms + published

@@ -280,7 +280,7 @@ def curves(functions):
 def graphs(outputs):
     """Draw what the backward pass of each output is made of: {name: a tensor with a gradient}.
 
-    A box is an operator; blue ones keep a tensor as large as the output, light ones only masks.
+    A box is an operator; blue ones keep tensors as large as the output, light ones only masks.
     """
     figure, ax = canvas(9, 2.4 + 0.2 * len(outputs))
     height = 1.4
@@ -288,7 +288,7 @@ def graphs(outputs):
         left, height = (0, 1.4 - 2.1 * number) if number < 2 else (3.4, -0.7)
         _draw_graph(ax, output, left, height)
         ax.text(left - 0.3, height + 0.45, name, fontsize=11)
-    for colour, text in ((COLOURS[5], "keeps a tensor as large as x"), (COLOURS[4], "only masks")):
+    for colour, text in ((COLOURS[5], "keeps tensors as large as x"), (COLOURS[4], "only masks")):
         ax.plot([], [], "s", ms=10, color=colour, label=text)
     ax.legend(frameon=False, loc="lower right")
     ax.set(xlim=(-0.6, 8.4), ylim=(-1.3, 2.6))
