@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 import tomllib
+from importlib.metadata import requires
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hidden_parts import HOOK
 from scipy.stats import binom
 from typer.testing import CliRunner
 
@@ -29,7 +31,10 @@ from labkit.ledger import recorded
 from labkit.ledger._store import row_of
 from labkit.ledger.rows import Latency
 
-TORCH_NEEDS = {"torch", "numpy"}
+# torch, what its own installation brings, and NumPy
+TORCH_AND_NUMPY = {"torch", "numpy"} | {
+    re.match(r"[\w-]+", line)[0].lower() for line in requires("torch")
+}
 IMPORTED_AS = {
     "pillow": "PIL",
     "pyyaml": "yaml",
@@ -37,20 +42,11 @@ IMPORTED_AS = {
     "ipython": "IPython",
     "ml-dtypes": "ml_dtypes",
 }
-REFUSES = """
-import sys
-REFUSED = set(%r)
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in REFUSED:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Refuse())
-"""
 
 
 def dependencies():
-    """The names under which the course's dependencies are imported, but those of torch and
-    NumPy.
+    """The names under which the course's dependencies are imported, but torch, what torch needs,
+    and NumPy.
     """
     project = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [
@@ -58,15 +54,16 @@ def dependencies():
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
     names = {re.match(r"[\w-]+", line)[0].lower() for line in lines}
-    return {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names} - TORCH_NEEDS
+    return {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names} - TORCH_AND_NUMPY
 
 
 @pytest.fixture
 def bare(tmp_path):
-    """The environment of a Python in which importing any dependency but torch and NumPy fails."""
+    """The environment of a Python with torch and NumPy, and no other dependency of the course."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(REFUSES % sorted(dependencies()))
+    hook = HOOK.format(modules=sorted(dependencies()), names=())
+    (folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
     paths = os.pathsep.join([str(folder), str(root())])
     return {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
@@ -99,6 +96,9 @@ def test_all_items_run_with_torch_and_numpy_alone_and_the_record_is_found_by_exp
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {row["item"] for row in rows(out)} == set(different)
+    reasons = {row["reason"] for row in rows(out) if row["value"] is None}
+    needs_a_gpu = ("CUDA graphs", "Triton", "TensorRT", "only a GPU")
+    assert all(any(part in reason for part in needs_a_gpu) for reason in reasons), reasons
     assert {ITEMS[name].function for name in different} == {
         item.function for item in ITEMS.values()
     }
