@@ -113,7 +113,7 @@ class Writer:
         return self.decoder.extend(torch.tensor([tokens]), self.desk)[:, -1]
 
     def seat(self, row):
-        """Move the prompt in the last row of the cache to row `row`: it has been read to its end."""
+        """Move the prompt in the last row of the cache, which has been read, to row `row`."""
         self.cache.move(self.rows, row)
 
     def write(self, tokens):
