@@ -1,4 +1,4 @@
-"""The clock that times a call, and the plan that says how many calls are timed."""
+"""Time a call with the clock of a device, and decide how many calls are timed."""
 
 import math
 import time
@@ -24,7 +24,8 @@ class Plan:
     seconds      time budget of the timed calls. A measurement may exceed the budget to take the
                  samples that its result needs: `latency` 6 samples, `compare` 11 rounds
     precision    stop before the budget is spent when the result is this precise: half the width of
-                 the 95 % interval, divided by the value. It does not stop so within the first 0.3 s
+                 the 95 % interval, divided by the value. Such a stop comes after 0.3 s at the
+                 earliest
     min_samples  for `latency`: take at least this many samples, if the budget allows. The p95 needs
                  130 samples, the p99 needs 662
     max_samples  take at most this many samples
@@ -50,8 +51,8 @@ def sample_until_precise(plan, clock, take_sample, *, relative_width, first_chec
                     the value. The result is precise enough when this number is at most
                     `plan.precision`
     first_check     number of samples at which the width is computed for the first time
-    min_samples     number of samples to take although the budget is spent. If they take more than
-                    twice the budget, sampling stops at six samples or more
+    min_samples     number of samples to take even if the budget is exceeded. Once twice the budget
+                    is spent, six samples are enough
     """
     samples = []
     next_check = first_check
@@ -205,11 +206,11 @@ def as_calls(inputs):
 
 
 def provenance(clock):
-    """Return the fields of a ledger row that say where and when it was measured.
-
-    clock  the `Clock` that the row is measured with
+    """Return the fields of a ledger row that say where and when the row was measured.
 
     The fields are device, threads, machine_key, commit and measured_utc.
+
+    clock  the `Clock` that the row is measured with
     """
     fields = {
         "device": clock.device,

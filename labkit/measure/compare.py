@@ -62,15 +62,16 @@ def compare(
     3. Time rounds. In each round every arm is timed once, in random order. The first arm is timed a
        second time in each round, as the null arm. A round gives one ratio for each arm, from two
        times that were taken under nearly the same conditions. The result is the median of these
-       ratios with its interval. By default an arm is called in a series, at least 8 times and for
-       20 ms. The first calls of a series do not count, because the arm before has pushed this arm's
-       data out of the cache. A small budget makes the series shorter. If the budget does not hold
-       two calls of each arm, single calls are timed, and `turns` of the row is then "calls". The
-       first calls of the series give a second ratio, `beside` of the row: an estimate of the ratio
-       where calls of all arms alternate.
+       ratios with its interval.
     4. Judge. The null arm shows which differences this machine measures between equal arms. They
        form a band around 1, the noise floor. A ratio counts as different from 1 only if its whole
        interval lies outside the band.
+
+    By default an arm is called in a series when its turn comes: at least 8 times and for 20 ms. The
+    first calls of a series do not count, because the arm before has pushed this arm's data out of
+    the cache. They give a second ratio, `beside` of the row: an estimate of the ratio where calls
+    of all arms alternate. A small budget makes the series shorter. If it does not hold two calls of
+    each arm, single calls are timed, and `turns` of the row is then "calls".
 
     Give `second_session` where engines are compared, for two reasons. Two sessions of one file may
     differ in speed, depending on where their weights lie in memory. And without it the first

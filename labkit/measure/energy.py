@@ -1,4 +1,4 @@
-"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML).
+"""Measure the energy of a call, by the counter of the processor (RAPL) or of the GPU (NVML).
 
 Where a machine has no counter that may be read, the result holds the reason instead.
 """
@@ -39,7 +39,7 @@ class Energy(NamedTuple):
 
 
 def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" = None) -> Energy:
-    """Measure the energy of one call of `fn`: the mean over calls for `seconds` seconds.
+    """Measure the energy of one call of `fn`: the mean of calls during `seconds` seconds.
 
     device   device whose counter is read; None: the processor
     returns  an `Energy`, with a reason in place of the number where there is no readable counter

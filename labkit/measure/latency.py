@@ -47,12 +47,17 @@ def latency(
     batch    number of items that a call works on
     plan     `Plan(seconds=..., precision=...)`
 
-    The first call may compile or read files; its time is `cold_ms` of the row and counts nowhere
-    else. The warm-up ends when the medians of two successive windows of 5 calls agree within 5 %.
-    It also ends after 30 % of the budget; `warm` of the row is then False. After the warm-up, calls
-    are timed until half the width of the median's 95 % interval is at most `plan.precision` of the
-    median, or the budget is spent. At least six calls are timed. With fewer than 130 samples
-    `p95_ms` is None, with fewer than 662 `p99_ms` is None; `tail_reason` then says why.
+    The first call may compile or read files. Its time is `cold_ms` of the row and counts nowhere
+    else.
+
+    The warm-up ends when the medians of two successive windows of 5 calls agree within 5 %. It also
+    ends after 30 % of the budget; `warm` of the row is then False.
+
+    After the warm-up, calls are timed until half the width of the median's 95 % interval is at most
+    `plan.precision` of the median, or the budget is spent. At least six calls are timed.
+
+    With fewer than 130 samples `p95_ms` is None, with fewer than 662 `p99_ms` is None;
+    `tail_reason` then says why.
     """
     clock = clock_of(device)
     plan = plan or Plan()

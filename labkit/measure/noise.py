@@ -43,10 +43,10 @@ BUSY_STATES = ("user", "nice", "system", "irq", "softirq")
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of the machine at one moment. Times are seconds since a start that no field names.
+    """Counters of the machine at one moment; times are in seconds.
 
-    Only differences between two readings mean something. A counter that the system does not have is
-    NaN.
+    The times begin at different moments: only differences between two readings mean something. A
+    counter that the system does not have is NaN.
     """
 
     wall: float

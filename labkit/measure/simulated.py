@@ -1,4 +1,4 @@
-"""A simulated machine: it shows in milliseconds what a real machine shows in minutes.
+"""Simulate a machine, to show in milliseconds what a real machine shows in minutes.
 
 Its true speeds are known, so a method of measuring can be checked against the truth. Its device can
 work through a queue, so that a forgotten synchronisation can be seen without a GPU.
