@@ -154,7 +154,7 @@ def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
 
 
 def _by_statement(runs, rows):
-    """Return {(slug of the lesson, profile, seed, claim id or "answer"): row}.
+    """Index claims and answers: {(slug of the lesson, profile, seed, claim id or "answer"): row}.
 
     The slug has no number, so a lesson is found although its number has changed.
 
