@@ -163,7 +163,7 @@ def cache_bytes(device: "torch.device") -> int:
 
 
 def free_bytes(device):
-    """Return the bytes of the device's memory that are free now."""
+    """Return how many bytes of the device's memory are free now; for a CPU the machine's memory."""
     import psutil
     import torch
 
@@ -236,7 +236,7 @@ def threads() -> int:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Let torch's CPU operators use `count` threads within the context."""
+    """Let torch's CPU operators use `count` threads in a `with` block."""
     import torch
 
     earlier_count = torch.get_num_threads()

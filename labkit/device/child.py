@@ -242,8 +242,7 @@ def _end_in_words(returncode, log):
     """Return in words how a process ended: by which signal, or with which status and last output.
 
     returncode  exit status, or minus the number of the signal
-
-    log  file with the output of the process
+    log         file with the output of the process
     """
     if returncode < 0:
         number = -returncode
