@@ -1,7 +1,7 @@
 """labkit: the small package behind the notebooks of the deployment workbook.
 
-Nothing heavy is imported here and nothing happens at import: say `from labkit.measure import
-latency`.
+`import labkit` imports no module of the package, so it takes no time. Import what you need: `from
+labkit.measure import latency`.
 """
 
 __version__ = "0.4.0.dev0"

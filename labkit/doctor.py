@@ -1,4 +1,4 @@
-"""Check what this machine can and cannot do: one line per check, with the reason and the fix."""
+"""Check what this machine can do, and say for each check what was found and what to do next."""
 
 import shutil
 import sys
@@ -10,9 +10,9 @@ from labkit.files import artifacts, notebooks, root
 
 
 def examine() -> list[Check]:
-    """Run all checks of the doctor, in the order in which a reader of the course meets them.
+    """Run all checks of this machine, in the order in which a reader of the course meets them.
 
-    Returns a list of `Check`. This takes a few seconds: the engines are really imported.
+    Returns a list of `Check`. This takes a few seconds, because the engines are imported.
     """
     return [
         Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True),
@@ -34,7 +34,11 @@ def examine() -> list[Check]:
 
 
 def _tried(name, detail):
-    """Return a needed `Check`: passed with the text of `detail()`, failed after a LabError."""
+    """Return the `Check` of something that the course cannot run without.
+
+    The check passes if `detail()` returns, which gives a text for it. It fails if `detail()` raises
+    LabError.
+    """
     try:
         return Check(name, True, detail(), needed=True)
     except LabError as error:
@@ -42,7 +46,11 @@ def _tried(name, detail):
 
 
 def _ledger():
-    """Write this machine to the ledger. Returns a text with the free space of the disk."""
+    """Check that the ledger can be written, by writing this machine to it. Returns a text.
+
+    The text says how much space is free on the disk. Raises LabError where the ledger cannot be
+    used.
+    """
     ledger.add(device.describe())
     return f"writable, {shutil.disk_usage(artifacts()).free / 2**30:,.0f} GiB free"
 
@@ -52,9 +60,9 @@ def _lessons():
 
 
 def _engines():
-    """Yield a `Check` for each engine, followed by the checks that the engine itself asks for.
+    """Yield a `Check` for each inference engine, followed by the engine's own checks.
 
-    An engine whose module does not load gets a failed check with the reason.
+    If the module of an engine does not load, its check fails with the reason.
     """
     kinds = {"torch": "torch modules", "onnx": "ONNX files"}
     for name in engines.names():
@@ -81,7 +89,10 @@ def _engines():
 
 
 def _helpers():
-    """Yield a `Check` for each further package of the lessons, with what replaces the package."""
+    """Yield a `Check` for each further package that lessons need.
+
+    A failed check says what the lessons do without the package.
+    """
     yield from (check("onnx", needed=True), check("onnxscript", needed=True))
     linux = "the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"
     yield check("netron", without="graphs are shown as a table")
@@ -107,10 +118,10 @@ def _cpu():
 
 
 def _quota():
-    """Yield a `Check` of a container's share of CPU time, where the share is limited.
+    """Yield a `Check` of the quota of CPU time that a container has; nothing if there is no quota.
 
-    Libraries start a thread for each core that they see. The check fails where torch has more
-    threads than the share allows cores.
+    Libraries start a thread for each core that they see. The check fails if torch has more threads
+    than the quota has cores.
     """
     allowed = device.quota()
     if allowed is None:
@@ -128,7 +139,7 @@ def _quota():
 
 
 def _cpu_types():
-    """Yield a `Check` for each small number format: has the CPU instructions for the format?"""
+    """Yield a `Check` for bf16 and one for int8: does the CPU have instructions for this format?"""
     flags = set(device.cpu_isa())
     for name, instructions in {
         "bf16 on the CPU": device.BF16_FLAGS,
@@ -172,9 +183,10 @@ def _data_sets():
 
 
 def verdict(checks: list[Check]) -> str:
-    """Return the last line of the doctor: which needed checks failed, or that all of them passed.
+    """Return the last line of the doctor, a summary of all checks.
 
-    Where all of them passed, the line also names the failed checks that were not needed.
+    It names the failed checks of what the course cannot run without. If there is none, it says so
+    and names the other failed checks.
     """
     missing = [check.name for check in checks if check.needed and not check.ok]
     if missing:

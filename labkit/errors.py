@@ -29,12 +29,12 @@ _STEPS = {  # where the operating system refuses something
 
 
 class LabError(Exception):
-    """A problem the reader can act on.
+    """A problem that the reader can solve.
 
-    what      one sentence: what went wrong
+    what      what went wrong, in one sentence
     expected  what should have been there
     found     what was there instead
-    fix       the next step, best a command to copy
+    fix       what to do next, best a command to copy
     """
 
     def __init__(self, what, *, expected=None, found=None, fix=None):
@@ -55,7 +55,7 @@ def require_known(name: object, known: list | tuple | set | dict, what: str) -> 
     """Raise a LabError that lists the known names, unless `name` is one of them.
 
     known  the names that exist
-    what   the kind of thing that has such a name, for the message, such as "network"
+    what   what such a name stands for, for the message: "network", for example
     """
     if name not in known:
         expected = " or ".join(map(str, known))
@@ -68,9 +68,10 @@ def require_known(name: object, known: list | tuple | set | dict, what: str) -> 
 
 
 def brief(value: object) -> str:
-    """Return the text of a value for a message, at most 60 characters long.
+    """Return a value as text for a message, cut to 60 characters.
 
-    Python refuses to print an integer of several thousand digits; the text then says that in words.
+    For an integer of several thousand digits, which Python refuses to print, the text says that it
+    is such a number.
     """
     try:
         return f"{value!r:.60}"
@@ -79,9 +80,9 @@ def brief(value: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of its message: "TimeoutError: too late".
+    """Return the type of an error and the first line of its message: "TimeoutError: too late".
 
-    An error without a message gives its kind alone.
+    For an error without a message only the type is returned.
     """
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
 
@@ -95,19 +96,19 @@ class LedgerError(LabError):
 
 
 class LessonError(LabError):
-    """A notebook uses the teaching words in a way that cannot work."""
+    """A notebook calls the functions of `labkit.lesson` in a way that cannot work."""
 
 
 class MeasureError(LabError):
-    """A measurement that would not mean anything is refused."""
+    """A measurement is refused because its result would mean nothing."""
 
 
 class Unavailable(LabError):
-    """Something this machine does not have: a device, an engine, a counter."""
+    """This machine does not have what is asked for: a device, an engine, a counter."""
 
 
 def explained(error: OSError) -> LabError:
-    """Return the `LabError` of an `OSError`: it names the file and says what to do next."""
+    """Return the `LabError` that explains an `OSError`: what happened, and what to do next."""
     step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")
     return LabError(
         "The operating system refused.", found=str(error) or type(error).__name__, fix=step
@@ -120,12 +121,12 @@ _TORCH_CANNOT_WRITE = re.compile("inline_container|iostream error|PytorchStreamW
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """Return the `OSError` of the refused write that made a library raise `error`, or None.
+    """Return the `OSError` of the disk behind an error of a library; None for another cause.
 
-    A disk refuses a write where it is full, read-only or broken, or where a file would be too large
-    (`_REFUSED_WRITES`). Libraries hide the number of the error: safetensors writes it into its
-    text, `shutil.copytree` into a list of errors. torch raises an error of its own, with the
-    `OSError` as its context or without one. None means that `error` has another cause.
+    A disk refuses a write if it is full, read-only or broken, or if a file would be too large
+    (`_REFUSED_WRITES`). Libraries hide that. safetensors writes the number of the `OSError` into
+    its own text, `shutil.copytree` into a list of errors. torch raises a RuntimeError, which has
+    the `OSError` as its context or does not have it at all.
     """
     numbers = re.findall(r"(?:os error |Errno )(\d+)", str(error))
     cause: BaseException | None = error

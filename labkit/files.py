@@ -1,4 +1,4 @@
-"""The folders of the workbook, and writes of files that are whole or not there at all."""
+"""Find the folders of the workbook, and write files so that none is ever half written."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from labkit.errors import DataError, LabError, disk_error, explained
 
 
 def root():
-    """Return the workbook's folder, which holds `notebooks/`, whatever the current folder is.
+    """Return the workbook's folder, which holds `notebooks/`. The current folder does not matter.
 
     The environment variable `LABKIT_ROOT` names another folder.
     """
@@ -36,23 +36,23 @@ def notebooks() -> list[Path]:
 
 
 def deeper_notebooks() -> list[Path]:
-    """Return the paths of the tours and proofs, `notebooks/deeper/*.ipynb`, sorted by name.
+    """Return the paths of the notebooks beside the lessons, `notebooks/deeper/*.ipynb`, sorted.
 
-    The list may be empty.
+    They hold longer tours and proofs. The list may be empty.
     """
     return sorted((root() / "notebooks" / "deeper").glob("*.ipynb"))
 
 
 def my_lessons() -> Path:
-    """Return the folder of the reader's own copies of lessons and of `mine.py`; it may be missing.
+    """Return the folder of the reader's own copies of lessons and of `mine.py`.
 
-    The environment variable `LABKIT_MY_LESSONS` names another folder.
+    It need not exist. The environment variable `LABKIT_MY_LESSONS` names another folder.
     """
     return Path(os.environ.get("LABKIT_MY_LESSONS") or root() / "my-lessons").absolute()
 
 
 def artifacts() -> Path:
-    """Return the folder for what runs produce, and make the folder if it is missing.
+    """Return the folder for what runs produce; it is made if it is missing.
 
     The environment variable `LABKIT_ARTIFACTS` names another folder.
     """
@@ -65,11 +65,11 @@ def artifacts() -> Path:
 
 
 def require_other_file(source: str | Path, target: str | Path) -> None:
-    """Raise LabError where `target` is the same file as `source`: writing would replace the source.
+    """Raise LabError if `target` is the same file as `source`, which writing would then replace.
 
     Links are followed.
 
-    source  the file that the result is made of
+    source  the file from which the result is made
     target  the file that is about to be written
     """
     source, target = Path(source), Path(target)
@@ -87,9 +87,11 @@ def require_other_file(source: str | Path, target: str | Path) -> None:
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is fsynced and renamed over `path`.
+    """Write a file in one step: yield a temporary path, which replaces `path` at the end.
 
-    A kill at any moment leaves the old file or the new one, never a torn one.
+    The `with` block writes to the temporary path, which lies beside `path`. After an error in the
+    block `path` is unchanged. If the process is killed at any moment, `path` is the old file or the
+    new one, never a part of one.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,10 +108,10 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_together(*paths: str | Path) -> Iterator[list[Path]]:
-    """Yield a temporary path for each of several files that belong together.
+    """Write several files that belong together: yield a list of temporary paths, one for each.
 
-    The files are renamed to their own paths when all are written. An error before that leaves every
-    old file as it was.
+    At the end of the `with` block the files replace those at `paths`. After an error in the block
+    all old files are as they were.
     """
     with ExitStack() as publications:
         yield [publications.enter_context(atomic(path)) for path in paths]
@@ -117,12 +119,16 @@ def atomic_together(*paths: str | Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def draft(path: str | Path) -> Iterator[Path]:
-    """Yield a path of the same name in a temporary folder beside `path`: the file is checked there.
+    """Write and check a file in a temporary folder beside `path`, and then replace `path`.
 
-    On success the new file replaces `path`. After an error the new file is deleted, and `path` is
-    untouched. Unlike the temporary name of `atomic`, this name may be shown, and has the ending
-    that readers of the file want. Files that are written beside the new one, such as the weights
-    that an ONNX file names, are published with it.
+    Yields a path in this folder that has the name of `path`.
+
+    At the end of the `with` block the new file replaces `path`. After an error the new file is
+    deleted and `path` is unchanged. Other files in the temporary folder, such as the weights that
+    an ONNX file names, are moved to the folder of `path`.
+
+    Use this instead of `atomic` where the name matters: this one has the ending that readers of the
+    file expect, and may appear in a message.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,10 +146,13 @@ def draft(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `path`; on success it takes the place of `path`.
+    """Write a folder in one step: yield a temporary folder, which replaces `path` at the end.
 
-    An earlier folder stays as it is until the new one is whole. It is then moved aside, and removed
-    when the new one stands in its place. Raises LabError for a folder in which this process works.
+    The temporary folder is empty and lies beside `path`; it is deleted after an error in the `with`
+    block. An existing folder at `path` stays as it is until the new one is complete. Then it is
+    moved aside, the new one takes its place, and the old one is deleted.
+
+    Raises  LabError if the current folder is `path` or lies in it
     """
     path = Path(path).resolve()  # a link stays, and leads to the new folder
     if Path.cwd().is_relative_to(path):
@@ -172,7 +181,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def _sync(folder):
-    """Flush all files of a folder to the disk (fsync)."""
+    """Flush all files below a folder to the disk (fsync)."""
     for file in folder.rglob("*"):
         if file.is_file():
             with file.open("rb+") as opened:
@@ -181,10 +190,10 @@ def _sync(folder):
 
 @contextmanager
 def _disk_errors_named(path):
-    """Raise an `OSError` that names `path` where the disk refuses a write inside the context.
+    """Raise an `OSError` with the name of `path` if the disk refuses a write in the `with` block.
 
-    This replaces the error of a library. An error with another cause, or one that names its file
-    already, is raised unchanged.
+    It replaces the error that a library raised for this reason. Two errors are raised unchanged:
+    one with another cause, and one that names its file already.
     """
     try:
         yield
@@ -196,7 +205,10 @@ def _disk_errors_named(path):
 
 
 def publish(source, target):
-    """Move the finished file `source` over `target` (same file system), durably and in one step."""
+    """Move the complete file `source` to `target` in one step, which replaces a file there.
+
+    Both have to be on the same file system. The file is on the disk when this returns.
+    """
     with source.open("rb+") as file:
         os.fsync(file.fileno())
     source.chmod(0o644)  # mkstemp makes private files; what runs produce may be shared
@@ -209,37 +221,40 @@ def publish(source, target):
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` as UTF-8, whole or not at all."""
+    """Write a text as UTF-8; `path` is never half written."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_together(texts: dict[Path, str]) -> None:
-    """Write {path: text} as UTF-8, all of them or none."""
+    """Write several texts as UTF-8. After an error in writing one, all old files are as they were.
+
+    texts  {path: text}
+    """
     with atomic_together(*texts) as temporaries:
         for temporary, text in zip(temporaries, texts.values(), strict=True):
             temporary.write_text(text, encoding="utf-8")
 
 
 def sha256(path):
-    """Return the sha256 of a file's bytes as hex digits."""
+    """Return the SHA-256 of a file's bytes as hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def short_digest(text):
-    """Return 16 hex digits that identify a text: the beginning of its sha256."""
+    """Return the first 16 hex digits of the SHA-256 of a text, which identify the text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def copy(source, target):
-    """Copy a file, whole or not at all."""
+    """Copy a file; `target` is never half written."""
     with atomic(target) as temporary:
         shutil.copyfile(source, temporary)
 
 
 def require_published(path, expected_sha256, *, fix, problem=None):
-    """Raise DataError unless the file `path` has the sha256 with which it was published.
+    """Raise DataError unless a file has the SHA-256 with which it was published.
 
     fix      what the user can do, for the message
     problem  the first sentence of the message; None: a sentence that fits any file

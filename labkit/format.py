@@ -1,4 +1,4 @@
-"""Show measured values to people: a number with its unit, a row as a line or as a small table."""
+"""Write measured values for people: a number with its unit, a row as a line or a small table."""
 
 import math
 from html import escape
@@ -28,12 +28,12 @@ class Shown:
 
 
 def shown(value: float | None, unit: str = "", *, digits: int = 3) -> str:
-    """Return a number with its unit as a text: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images".
+    """Return a number with its unit as text: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images".
 
     value   the number; None and NaN become "unknown"
-    unit    a unit of `PREFIXED` gets an SI prefix; any other unit follows the number as it is;
-            None: no unit. The caller writes the plural. Only seconds have prefixes below 1: 0.9 per
-            second is not 900 m
+    unit    a unit of `PREFIXED`, such as "s" or "B", gets an SI prefix: the value is given in this
+            unit without a prefix. Any other unit is written as it is; write its plural yourself.
+            None: no unit and no prefix. Only seconds get prefixes for values below 1, such as "m"
     digits  significant digits. Digits before the decimal point are never cut, so counts stay whole
     """
     if value is None or value != value:

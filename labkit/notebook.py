@@ -1,4 +1,4 @@
-"""Read Jupyter notebooks: their cells and texts, their digest, and whether they have outputs."""
+"""Read Jupyter notebooks: their cells, their texts, their digest, and whether they have outputs."""
 
 import json
 import re
@@ -15,9 +15,9 @@ HEADING = re.compile(r"#{1,6} +(.+)")  # of Markdown, at the beginning of a line
 
 
 def read_notebook(path: Path) -> "NotebookNode":
-    """Read a notebook; the source of each of its `cells` is one string.
+    """Read a notebook file. Returns nbformat's node, whose `cells` have `source` as one text.
 
-    Raises  LabError where the file is not a notebook
+    Raises  LabError if the file is not a notebook
     """
     import nbformat
 
@@ -45,9 +45,9 @@ def markdown_sources(path: Path) -> list[str]:
 
 
 def cells_digest(path: Path) -> str:
-    """Return 16 hex digits of the types and sources of a notebook's cells.
+    """Return a digest of the types and sources of a notebook's cells: 16 hex digits.
 
-    Running the notebook does not change the digest, for outputs are not part of it.
+    Outputs are not part of the digest, so running the notebook does not change it.
     """
     cells = [[cell.cell_type, cell.source] for cell in read_notebook(path).cells]
     return short_digest(json.dumps(cells))

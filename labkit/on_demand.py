@@ -1,4 +1,4 @@
-"""Let a package offer names of its modules, and import a module when a name of it is first used."""
+"""Import modules of a package only when one of their names is first used."""
 
 import importlib
 from collections.abc import Mapping
@@ -6,13 +6,14 @@ from typing import Any
 
 
 def offered(package: str, by_module: Mapping[str, tuple[str, ...]], name: str) -> Any:
-    """Import the module of a package that offers `name`, and return the object of that name.
+    """Return the object that a package offers under a name, and import its module for that.
 
-    A package calls this function as the whole body of its own `__getattr__`.
+    The package calls this in its own `__getattr__`, and does nothing else there.
 
-    package    the package's full name: `__name__` in the package
-    by_module  {module of the package: the names that it offers}
-    Raises     AttributeError for any other name, as Python expects of `__getattr__`
+    package    full name of the package: its `__name__`
+    by_module  {module of the package: names that it offers}
+    name       the name that is asked for
+    Raises     AttributeError for a name that no module offers, as Python expects of `__getattr__`
     """
     for module, names in by_module.items():
         if name in names:

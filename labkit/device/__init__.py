@@ -1,6 +1,6 @@
-"""Devices: the only module that knows the words cuda and cpu.
+"""Pick a device, wait for its work, and say what the device is and can do.
 
-It picks a device, waits for its work, and says what the device is and can do.
+Lessons and measurements ask this module, so their code is the same on a CPU and on a GPU.
 """
 
 import logging
@@ -69,9 +69,9 @@ def synchronize(device: "torch.device") -> None:
 
 
 def waiter(device):
-    """Return a function without arguments that waits for this device, as `synchronize` does.
+    """Return a function without arguments that waits until this device has finished its work.
 
-    The function is quick enough to be called while a clock runs.
+    Make the function before a clock starts: calling it costs less than calling `synchronize`.
     """
     import torch
 
@@ -93,7 +93,8 @@ def runs_triton() -> bool:
 def collectives(rank: int, size: int) -> str:
     """Return the backend of torch.distributed for process `rank` of `size` processes.
 
-    The backend is NCCL where each process can have its own GPU, which is then selected; else gloo.
+    If there is a GPU for each process, the backend is NCCL for tensors on GPUs and gloo for tensors
+    on the CPU, and GPU number `rank` becomes the current device. Otherwise the backend is gloo.
     """
     import torch
 
@@ -104,9 +105,9 @@ def collectives(rank: int, size: int) -> str:
 
 
 def selected(tensor):
-    """Return a context in which kernels start on the GPU that holds this tensor.
+    """Return a context manager under which kernels start on the GPU that holds this tensor.
 
-    The context matters on a machine with several GPUs.
+    It matters on a machine with several GPUs, where another GPU may be the current one.
     """
     import torch
 
@@ -114,7 +115,7 @@ def selected(tensor):
 
 
 def reset_peak_memory(device):
-    """Set a GPU's record of its peak memory back to the present; on a CPU do nothing."""
+    """Begin a new record of a GPU's peak memory; do nothing for a CPU."""
     import torch
 
     if _is_cuda(device):
@@ -122,9 +123,9 @@ def reset_peak_memory(device):
 
 
 def peak_memory_bytes(device):
-    """Return the most bytes that torch's allocator held on a GPU since `reset_peak_memory`.
+    """Return the peak of the bytes in torch's allocator on a GPU since `reset_peak_memory`.
 
-    None on a CPU, where torch has no such counter.
+    None for a CPU, where torch has no such counter.
     """
     import torch
 
@@ -132,7 +133,7 @@ def peak_memory_bytes(device):
 
 
 def event_maker(device):
-    """Return a function that makes a CUDA event; None for a device without its own clock."""
+    """Return a function () -> CUDA event that records times; None for a CPU."""
     import torch
 
     if not _is_cuda(device):
@@ -141,18 +142,18 @@ def event_maker(device):
 
 
 def uuid(device):
-    """Return the identifier that the driver gives to this GPU; None for a CPU."""
+    """Return the identifier that the driver gives to this GPU, as a text; None for a CPU."""
     import torch
 
     return str(torch.cuda.get_device_properties(device).uuid) if _is_cuda(device) else None
 
 
 def cache_bytes(device: "torch.device") -> int:
-    """Return the bytes of the device's last-level cache; 32 MiB where they are not known.
+    """Return the size of the device's last-level cache in bytes; 32 MiB where it is not known.
 
-    A CPU's cache counts up to 128 MiB, as much as the largest desktop chips have. A virtual machine
-    reports the cache of its whole socket (480 MiB, say), while its cores get a part: copying there
-    slows down beyond 32 MiB and at no larger size.
+    For a CPU at most 128 MiB are returned, the cache of the largest desktop chips. A virtual
+    machine reports the cache of a whole socket, 480 MiB for example, although its cores get only a
+    part of it. There copying slows down beyond 32 MiB, and at no larger size.
     """
     import torch
 
@@ -162,7 +163,7 @@ def cache_bytes(device: "torch.device") -> int:
 
 
 def free_bytes(device):
-    """Return the bytes of the device's memory that are free now."""
+    """Return how many bytes of the device's memory are free now; for a CPU the machine's memory."""
     import psutil
     import torch
 
@@ -173,7 +174,7 @@ def free_bytes(device):
 
 
 def is_out_of_memory(error):
-    """Return whether an error of torch means that the memory of a device did not suffice."""
+    """Return whether an exception means that the memory of a device was too small."""
     import torch
 
     return isinstance(
@@ -182,7 +183,10 @@ def is_out_of_memory(error):
 
 
 def rng_state(device):
-    """Return the state of torch's random numbers: {"cpu": tensor}, on a GPU "cuda" as well."""
+    """Return the states of torch's random generators as {name: tensor}.
+
+    The names are "cpu" and, for a GPU, also "cuda".
+    """
     import torch
 
     state = {"cpu": torch.get_rng_state()}
@@ -192,7 +196,10 @@ def rng_state(device):
 
 
 def set_rng_state(device, state):
-    """Set the state of torch's random numbers to one that `rng_state` returned."""
+    """Set torch's random generators to the states that `rng_state` returned.
+
+    state  {"cpu": tensor, "cuda": tensor}; the second may be missing
+    """
     import torch
 
     torch.set_rng_state(state["cpu"])
@@ -203,7 +210,8 @@ def set_rng_state(device, state):
 def require_compiler(device: "torch.device") -> None:
     """Raise Unavailable where torch.compile cannot build kernels for this device.
 
-    Two warnings of torch that say nothing new are silenced.
+    From then on two warnings of torch are silenced: that a CUDA toolkit is installed where no GPU
+    is in use, and that TF32 is off.
     """
     from labkit.device import packages
 
@@ -215,7 +223,7 @@ def require_compiler(device: "torch.device") -> None:
 
 
 def _is_news_on_a_cpu(record):
-    """Return False for torch's warning that a CUDA toolkit is installed but no GPU is in use."""
+    """Filter log records: False for torch's message that it finds no CUDA runtime, else True."""
     return "No CUDA runtime is found" not in record.getMessage()
 
 
@@ -228,7 +236,7 @@ def threads() -> int:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Let torch's CPU operators use `count` threads within the context."""
+    """Let torch's CPU operators use `count` threads in a `with` block."""
     import torch
 
     earlier_count = torch.get_num_threads()
@@ -247,10 +255,10 @@ def pool(workers: int, name: str = "") -> ThreadPoolExecutor:
     workers  number of threads in the pool
     name     beginning of the threads' names
 
-    OpenMP stores its number of threads separately for each thread, and starts with all cores. In a
-    new thread torch corrects this number at the first question for it. Convolutions and matrix
-    products do not ask: as the first operator of a thread, they would run on all cores. Therefore
-    each thread of the pool asks when it starts.
+    A new thread would otherwise run its first operator on all cores. The reason: OpenMP has a
+    number of threads of its own for each thread, which begins at the number of cores. torch
+    corrects it when `torch.get_num_threads` is first called in the thread. Convolutions and matrix
+    products do not call that function. Therefore each thread of the pool calls it when it starts.
     """
     import torch
 
@@ -258,7 +266,7 @@ def pool(workers: int, name: str = "") -> ThreadPoolExecutor:
 
 
 def compute_capability():
-    """Return the generation of the first NVIDIA GPU, such as "8.9"; None without a GPU."""
+    """Return the compute capability of the first NVIDIA GPU, such as "8.9"; None without a GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -268,7 +276,10 @@ def compute_capability():
 
 
 def adds_int8() -> bool:
-    """Return whether this CPU adds products of 8-bit integers without overflow (as VNNI does)."""
+    """Return whether this CPU can add products of 8-bit integers without overflow.
+
+    Such instructions are, for example, those of VNNI.
+    """
     return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 

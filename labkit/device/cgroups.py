@@ -1,7 +1,7 @@
-"""Reads the quota of computing time that a container or a batch system gives to this process.
+"""Read the quota of CPU time that a container or a batch system gives to this process.
 
-On Linux such quotas are set by control groups. A quota of 200 ms in each period of 100 ms is one of
-two cores. A group that has used up its quota is stopped until the next period.
+On Linux such quotas are set by control groups. A quota of 200 ms in each period of 100 ms stands
+for two cores. A group that has used up its quota is stopped until the next period.
 
 Source  kernel.org, "Control Group v2", cpu.max and cpu.stat; "CFS Bandwidth Control" for version 1
 """
@@ -30,7 +30,7 @@ class Quota(NamedTuple):
 def quota(
     cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> Quota | None:
-    """Return the quota of this process; None where it has none or the system has no control groups.
+    """Return the smallest CPU quota that holds for this process, or None if there is none.
 
     cgroups     folder where the control groups are mounted
     membership  file that names the groups of this process
@@ -68,7 +68,7 @@ def _groups(cgroups, membership) -> Iterator[Path]:
 
 
 def _cores(group):
-    """Return the quota of one group in cores; None where the group has none."""
+    """Return the quota of one group in cores; None where the group has no quota."""
     with suppress(FileNotFoundError):  # version 2
         most, period = (group / "cpu.max").read_text().split()
         return None if most == "max" else int(most) / int(period)

@@ -1,16 +1,16 @@
-"""Calls a function in a new process, so that a crash or an endless loop does not hurt the caller.
+"""Call a function in a new process, so that a crash or an endless loop does not hurt the caller.
 
     run_in_child(partial(examine, path), seconds=60)
 
 Two processes are started (`labkit.device.keeper`). The worker calls the function. The keeper, which
 is the worker's parent, runs none of the function's code. When the worker ends, for whatever reason,
 the keeper ends all processes that the worker has started (on Linux also those that left their
-parent) and removes the files in `own_folder()`. Keeper and worker end when the caller ends, even by
-SIGKILL.
+parent). The caller then removes the files in `own_folder()`. Keeper and worker end when the caller
+ends, even by SIGKILL; then the keeper removes the files.
 
-Limits  the process has the rights of the caller, and its result is unpickled, so code that wants to
-        do harm can. It could leave a process behind, for example, by killing the keeper and
-        emptying its own environment. Against that a container helps
+Limits  the process has the rights of the caller, and its result is unpickled. So this is no
+        protection from code that means harm: it could, for example, kill the keeper and leave a
+        process behind. Use a container against such code
 Cost    a new Python and the imports of the function: half a second for ONNX Runtime, some seconds
         with torch
 """
@@ -46,8 +46,9 @@ folder_of_this_child: Path | None = None  # `labkit.device.keeper` sets it in th
 class ChildEnded(LabError):
     """The process of a call ended before its function returned; `found` says how.
 
-    returncode  exit status; below 0: minus the number of the signal that ended the process; None
-                where the process was ended at a time limit or by `stopped`
+    returncode  exit status of the process. A negative number -n means that signal n ended the
+                process. None where the process was ended at the limit of wall-clock time or by
+                `stopped`
     """
 
     returncode: int | None = None
@@ -63,18 +64,20 @@ def run_in_child(
 ) -> Any:
     """Call a function in a new process and return its result.
 
-    function      a function without arguments that pickle can store: one of a module, perhaps in a
-                  `functools.partial`
-    seconds       limit of CPU time, summed over all threads; by the wall clock the process may take
+    function      a function without arguments that pickle can store: a function of a module, or a
+                  `functools.partial` of one
+    seconds       limit of CPU time, summed over all threads. The limit of wall-clock time is
                   `PATIENCE` times as long
-    memory        bytes that the process may write to (on Linux; memory that a GPU's driver only
-                  reserves does not count); None: no limit
-    by_the_clock  True: limit the wall-clock time to `seconds`, and set no limit of CPU time. For a
-                  function that starts processes, because each would inherit the limit of CPU time
-    stopped       function that is called several times a second; once it returns True, the process
-                  is ended
-    Raises        the function's own LabError; another exception as a LabError with its type and
-                  text; `ChildEnded` when the process crashed, was stopped, or exceeded a limit
+    memory        limit of the bytes that the process may write to, on Linux; None: no limit.
+                  Address space that a GPU's driver reserves without writing to it does not count
+    by_the_clock  True: `seconds` is the limit of wall-clock time, and there is no limit of CPU
+                  time. Use this for a function that starts processes: each of them would inherit
+                  the limit of CPU time
+    stopped       function () -> bool that is called several times a second. Once it returns True,
+                  the process is ended
+    Raises        a LabError of the function unchanged; another exception of the function as a
+                  LabError with its type and text; `ChildEnded` where the process crashed, was
+                  stopped, or exceeded a limit
     """
     # A CPU limit below one second cannot be expressed; the clock then still holds.
     computing_seconds = 0 if by_the_clock else max(1, round(seconds))
@@ -103,7 +106,9 @@ def run_in_child(
 
 
 def own_folder() -> Path:
-    """Return the temporary folder of this process; it is removed when the process has ended.
+    """Return the temporary folder of the process in which `run_in_child` calls a function.
+
+    The folder is removed when the process has ended.
 
     Raises  LabError in a process that `run_in_child` did not start
     """
@@ -115,10 +120,10 @@ def own_folder() -> Path:
 
 
 def end_descendants(process: psutil.Process) -> None:
-    """Kill all processes that a process has started, their children, and so on.
+    """Kill all descendants of a process: its children, their children, and so on.
 
-    A process may start another one while its children are killed. Therefore the search is repeated
-    until nothing is left, for at most `END_LIMIT_S`.
+    A child may start another process while it is being killed. Therefore the search is repeated
+    until nothing is left, for at most `END_LIMIT_S` seconds.
     """
     _end_until_none_is_left(
         lambda: [child for child in process.children(recursive=True) if _is_alive(child)]
@@ -126,9 +131,9 @@ def end_descendants(process: psutil.Process) -> None:
 
 
 def _end_until_none_is_left(processes):
-    """Kill the processes that `processes()` returns, again and again until it returns none.
+    """Kill the processes that `processes()` lists, and repeat until the list is empty.
 
-    The loop ends after at most `END_LIMIT_S`.
+    This ends after at most `END_LIMIT_S` seconds.
     """
     deadline = time.monotonic() + END_LIMIT_S
     while time.monotonic() < deadline:
@@ -142,7 +147,7 @@ def _end_until_none_is_left(processes):
 
 
 def _is_alive(process):
-    """Return whether a process still runs; a zombie, which has ended, does not."""
+    """Return whether a process runs; a zombie, which has ended but is still listed, does not."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -152,10 +157,11 @@ def _is_alive(process):
 def _start(folder, computing_seconds, memory):
     """Start the keeper for the call that is stored in a folder. Returns the process, a `Popen`.
 
-    The new Python gets the module search path of this one.
+    The new Python has the same module search path as this one.
 
-    computing_seconds  limit of CPU time; 0: none
-    memory             limit in bytes; 0: none
+    folder             folder that holds the pickled function
+    computing_seconds  limit of CPU time in seconds; 0: no limit
+    memory             limit in bytes; 0: no limit
     """
     search_path = [folder_name for folder_name in sys.path if folder_name]
     code = (
@@ -175,9 +181,12 @@ def _start(folder, computing_seconds, memory):
 
 
 def _wait(process, clock_seconds, stopped):
-    """Wait until the process has ended.
+    """Wait until a process has ended.
 
-    Raises  ChildEnded when `clock_seconds` are over, or when `stopped()` returns True
+    process        the keeper, a `Popen`
+    clock_seconds  limit of wall-clock time
+    stopped        function () -> bool, or None
+    Raises         ChildEnded when `clock_seconds` are over, or when `stopped()` returns True
     """
     deadline = time.monotonic() + clock_seconds
     while True:
@@ -212,16 +221,16 @@ def _end(process, folder):
 
 
 def _end_marked(folder):
-    """Kill each process whose environment names the folder of a call."""
+    """Kill each process whose environment holds the path of this call's folder."""
     _end_until_none_is_left(
         lambda: [process for process in psutil.process_iter() if _is_marked(process, folder)]
     )
 
 
 def _is_marked(process, folder):
-    """Return whether a process runs and its environment names the folder of a call.
+    """Return whether a process runs and its environment holds the path of a call's folder.
 
-    The environment of another user's process cannot be read: such a process does not count.
+    False for a process of another user, whose environment cannot be read.
     """
     try:
         return process.environ().get(MARK) == str(folder) and _is_alive(process)
@@ -230,7 +239,11 @@ def _is_marked(process, folder):
 
 
 def _end_in_words(returncode, log):
-    """Return how a process ended: by a signal, or with a status and the last line of its log."""
+    """Return in words how a process ended: by which signal, or with which status and last output.
+
+    returncode  exit status, or minus the number of the signal
+    log         file with the output of the process
+    """
     if returncode < 0:
         number = -returncode
         return f"ended by the system: {signal.strsignal(number)} (signal {number})"

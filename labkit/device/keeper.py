@@ -1,4 +1,4 @@
-"""The two processes of a call by `labkit.device.child.run_in_child`: the worker and its keeper.
+"""Run the two processes that `labkit.device.child.run_in_child` starts: the worker and its keeper.
 
 The keeper is started first. It forks the worker, which calls the function, and waits for the
 worker. Then the keeper ends all processes that the worker has left behind, and exits with the
@@ -28,11 +28,11 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """Run as the keeper, and fork the worker.
+    """Fork the worker, and go on as its keeper.
 
-    Command line: folder of the call, limit of CPU seconds, limit of memory in bytes, process id of
-    the caller. The worker calls the function that is stored in the folder, and stores the result
-    there.
+    The command line holds the folder of the call, the limit of CPU time in seconds, the limit of
+    memory in bytes, and the process id of the caller. The worker calls the function that is stored
+    in the folder, and stores the result there.
     """
     folder = Path(sys.argv[1])
     computing_seconds, memory, parent_id = map(int, sys.argv[2:])
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _prctl(option, value):
-    """Set an option of this process by prctl(2); elsewhere than on Linux do nothing."""
+    """Set an option of this process by the Linux function prctl(2); do nothing on other systems."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
@@ -103,7 +103,10 @@ def _work(folder):
 
 
 def _end_with_parent(parent_id, folder):
-    """Wait until the caller has ended; then end all processes, remove the folder, and exit."""
+    """Wait until the caller has ended; then clean up in its place, and exit.
+
+    All processes of the call are ended and its folder is removed.
+    """
     while os.getppid() == parent_id:
         time.sleep(POLL_S)
     end_descendants(psutil.Process())
@@ -112,14 +115,21 @@ def _end_with_parent(parent_id, folder):
 
 
 def _limit(kind, soft, hard):
-    """Set a limit of this process; do nothing for 0, and where the system refuses the limit."""
+    """Set a resource limit of this process; do nothing if the system refuses it.
+
+    kind        a constant of `resource`, such as RLIMIT_CPU
+    soft, hard  the two limits, in the unit of `kind`; a soft limit of 0 sets none
+    """
     if soft:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (soft, hard))
 
 
 def _outcome(folder):
-    """Call the function that is stored in a folder; pickle (failed, result or error)."""
+    """Call the function that is stored in a folder. Returns a pickled tuple, as bytes.
+
+    The tuple is (False, result) where the function returned, and (True, LabError) where it raised.
+    """
     try:
         function = pickle.loads((folder / CALL).read_bytes())
         return pickle.dumps((False, function()))

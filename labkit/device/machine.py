@@ -1,4 +1,4 @@
-"""Describes the machine that numbers are measured on, and the git commit of the workbook."""
+"""Describe the machine that numbers are measured on, and find the git commit of the workbook."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ class Machine:
 
     machine_key    digest of the other fields
     logical_cores  number of cores that this process may keep busy
-    cpu_isa        instruction sets that matter for speed, with spaces between them
+    cpu_isa        instruction sets that matter for speed, separated by spaces
     """
 
     TABLE: ClassVar = "machines"
@@ -54,23 +54,24 @@ class Machine:
 
     @property
     def title(self):
-        """Return a name for people: GPU or CPU, and the number of cores.
+        """Return a name for people: the GPU, or the CPU if there is none, and the number of cores.
 
-        Machines of one kind have the same title, whatever is installed on them.
+        The name does not depend on the software that is installed.
         """
         return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
 
     @property
     def kind(self):
-        """Return what identifies a kind of machine; results of one kind may be compared.
+        """Return (title, instruction sets). Machines with the same pair are of one kind.
 
-        What is installed on the machine does not count.
+        Results of one kind of machine may be compared. The software that is installed does not
+        count.
         """
         return self.title, self.cpu_isa
 
 
 def cpu_isa():
-    """Return the instruction sets of `ISA_FLAGS` that this CPU has, in that order."""
+    """Return the instruction sets of this CPU that are in `ISA_FLAGS`, as a list in that order."""
     cpu_flags = (_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split()
     return [flag for flag in ISA_FLAGS if flag in cpu_flags]
 
@@ -94,7 +95,10 @@ def _cpuinfo():
 
 
 def last_level_cache_bytes():
-    """Return the bytes of the first core's largest cache; None where Linux does not say."""
+    """Return the size of the first core's largest cache in bytes; None if it is not known.
+
+    Only Linux reports it.
+    """
     sizes = [
         path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     ]
@@ -123,10 +127,10 @@ def describe() -> Machine:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy.
+    """Return how many cores this process can keep busy.
 
-    A container or a batch system may allow fewer cores than the machine has. A quota of computing
-    time counts, rounded up: with a quota of 1.5 cores, two threads have work.
+    A container or a batch system may allow fewer cores than the machine has, or a quota of CPU
+    time. A quota is rounded up: with a quota of 1.5 cores, two threads have work.
     """
     allowed = quota()
     if allowed is None:
@@ -135,7 +139,7 @@ def usable_cores() -> int:
 
 
 def allowed_cores() -> int:
-    """Return how many cores this process may run on, whatever share of their time it may use."""
+    """Return how many cores this process may run on. A quota of CPU time does not count."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -147,7 +151,10 @@ def fits_socket(path: Path) -> bool:
 
 
 def _gpu_facts():
-    """Return {field of `Machine`: value} of the first GPU; {} without a GPU."""
+    """Return the fields of `Machine` about the first GPU: {field: value}; {} without a GPU.
+
+    The fields are "gpu", "gpu_memory_bytes" and, where the driver tells it, "gpu_driver".
+    """
     import pynvml
     import torch
 
@@ -163,7 +170,10 @@ def _gpu_facts():
 
 @functools.cache
 def commit():
-    """Return the git commit of the workbook, with "-dirty" if files differ; None without git."""
+    """Return the git commit of the workbook: 12 hex digits, with "-dirty" if files were changed.
+
+    None where there is no git or no repository.
+    """
     command = [
         "git",
         "-C",

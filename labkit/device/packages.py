@@ -1,4 +1,4 @@
-"""Checks whether packages and compilers are here and work, and says how to install them."""
+"""Check whether packages and compilers are installed and work, and say how to install them."""
 
 import importlib
 import os
@@ -21,10 +21,10 @@ ON_A_GPU = (
 
 @dataclass(frozen=True)
 class Check:
-    """The result of checking a package or a compiler that a lesson may need.
+    """The result of checking something that the course may need, such as a package or a compiler.
 
-    name    name of the package
-    ok      True where it is installed and loads
+    name    what was checked, for a package its name
+    ok      True where it is installed and works
     detail  its version, or why it is not usable
     needed  True where the course cannot run without it
     fix     what the reader should do next, or None
@@ -38,9 +38,9 @@ class Check:
 
 
 def install(*words):
-    """Return the command that installs packages into the Python that runs.
+    """Return the command line that installs packages for the Python that runs this code.
 
-    The Python may belong to a virtual environment, to conda or to the system.
+    That Python may belong to a virtual environment, to conda or to the system.
 
     words  arguments of `pip install`, such as the name of a package
     """
@@ -54,8 +54,9 @@ def install(*words):
 def check(name, *, module=None, without=None, needed=False, fix=None):
     """Check that a package is installed and can be imported. Returns a `Check`.
 
-    Many packages are installed but do not load, because they need other libraries.
+    Importing matters: a package may be installed, and yet fail to load a library that it needs.
 
+    name     name of the package
     module   module to import; None: the module named like the package; "": import nothing, because
              the import takes many seconds
     without  what the lessons do without the package, in words
@@ -84,7 +85,7 @@ def _version(name):
 
 
 def _import_problem(module):
-    """Return why a module of an installed package does not load, or None where it loads."""
+    """Import a module of an installed package. Returns why it does not load, as a text, or None."""
     try:
         importlib.import_module(module)
         return None
@@ -96,7 +97,8 @@ def _import_problem(module):
 def imported(module, *, problem=None, fix=None):
     """Import a module and return it.
 
-    problem  a sentence that says what cannot be done without the module; None: that it is not here
+    problem  sentence for the error: what cannot be done without the module. None: "MODULE is not
+             here."
     fix      what the reader should do next; None: the command that installs the module
     Raises   Unavailable where the module cannot be imported
     """
@@ -114,8 +116,8 @@ def imported(module, *, problem=None, fix=None):
 def require_cpp():
     """Raise Unavailable where torch.compile cannot build kernels for the CPU.
 
-    It needs a C++ compiler, folders without white space in their names, and a cache whose file
-    system lets programs run.
+    It needs three things: a C++ compiler, a temporary folder and a cache without white space in
+    their names, and a cache on a file system from which programs may run.
     """
     if not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
@@ -153,7 +155,7 @@ def require_cpp():
 def _forbids_programs(folder):
     """Return whether the file system of a folder is mounted with noexec.
 
-    The folder may not exist yet: the nearest folder above it counts.
+    If the folder does not exist yet, the nearest existing folder above it is checked.
     """
     while not folder.exists():
         folder = folder.parent

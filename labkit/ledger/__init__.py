@@ -1,8 +1,9 @@
 """Store the measured rows of this machine (`add`, `find`, `load`, `export`) and read recorded ones.
 
-The ledger is one SQLite file under artifacts/. A row is durable when `add` returns: WAL with
-synchronous=FULL survives a kill of the writer. Several notebooks may write at once; each waits its
-turn. `recorded` reads the rows that were measured on other, named hardware.
+The ledger is one SQLite file under artifacts/. A row is on the disk when `add` returns: SQLite's
+write-ahead log (WAL) with synchronous=FULL keeps the row even if the writer is killed. Several
+notebooks may write at once; each waits its turn. `recorded` reads the rows that were measured on
+other, named hardware.
 """
 
 from labkit.ledger._store import add, export, find, load, now, tables  # noqa: F401
@@ -17,5 +18,5 @@ _OFFERED = {
 
 
 def __getattr__(name):
-    """Import a name of `_OFFERED` when it is first asked for."""
+    """Import the module that defines a name of `_OFFERED`, when the name is first used."""
     return offered(__name__, _OFFERED, name)

@@ -1,4 +1,7 @@
-"""Write runs as recorded results of named hardware: a small JSON file for each experiment."""
+"""Copy runs from the ledger into recorded results: one JSON file for each experiment and machine.
+
+Recorded results are kept with the course, so that a reader can see what other hardware measured.
+"""
 
 import json
 import re
@@ -25,16 +28,20 @@ def record(
 ) -> dict[Path, str | None]:
     """Write the newest completed run of each lesson and experiment as recorded results.
 
-    hardware    how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it
-                names itself
-    profile     the profile whose runs are taken
-    folder      where to write HARDWARE/EXPERIMENT.json; None: artifacts/recorded, in
-                LABKIT_ARTIFACTS where that is set
-    experiment  only this experiment or lesson, by its slug; None: all that were run
-    returns     {path: None if it was written, else the reason why it was not}
+    Recorded results are JSON files that come with the course: what one experiment measured on one
+    machine, under the machine's name.
 
-    No results are lost: a run of a commit with changes is not taken, and a file stays as it is
-    where the new one would hold less. Raises LabError when nothing could be written.
+    hardware    how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: the
+                name that the machine gives itself
+    profile     "quick", "lab" or "paper": only runs of this profile are taken
+    folder      where to write HARDWARE/EXPERIMENT.json; None: `recorded` in the folder of
+                artifacts, which LABKIT_ARTIFACTS may name
+    experiment  only this experiment or lesson, by its slug; None: all that were run
+    returns     {path: None if the file was written, else the reason why it was not}
+    Raises      LabError where no file could be written
+
+    A run is not recorded if files of the course had been changed without a commit. An existing file
+    is not replaced by a run that lacks a table of the file, or by a run of a smaller profile.
     """
     # The newest runs of this kind of machine.
     machine = device.describe()
@@ -67,9 +74,10 @@ def record(
 
 
 def _newest_runs(machine, profile):
-    """Return {slug: newest completed `Run` of this profile} on machines of this kind.
+    """Return {slug: `Run`}: the newest completed run of each lesson and experiment.
 
-    Runs that others reported do not count.
+    Only runs of this profile count, on this machine or another one of the same kind
+    (`Machine.kind`). Runs that others reported do not count.
     """
     ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
     runs = completed(profile=profile, edition=EDITION, reported_by=None)
@@ -87,8 +95,10 @@ def completed(**criteria):
 
 
 def _new_page(run, hardware, experiment):
-    """Return the page of recorded results that a run makes.
+    """Return the results of a run as a page, the dict that `page_of` describes.
 
+    run         the `Run`
+    hardware    name of the machine, for readers
     experiment  the slug of the lesson or experiment
     """
     (machine,) = find(Machine, machine_key=run.machine_key)
@@ -104,9 +114,15 @@ def _new_page(run, hardware, experiment):
 
 
 def page_of(machine, rows, *, hardware, profile, commit, experiment):
-    """Return a page of recorded results as a dict.
+    """Return a page: what one experiment measured on one machine, as a dict that JSON can hold.
 
-    rows  {table name: rows}
+    Its keys are "hardware", "instructions" (the machine's most advanced instruction set), "date",
+    "profile", "commit", "edition", "experiment", "network" and "tables", which is {table name: list
+    of rows as dicts}.
+
+    machine  the `Machine` row
+    rows     {table name: rows}
+    hardware, profile, commit, experiment  the values of these keys
     """
     tables = {}
     for name, of_table in rows.items():
@@ -125,21 +141,25 @@ def page_of(machine, rows, *, hardware, profile, commit, experiment):
 
 
 def _network(rows):
-    """Return the network of all measured rows; None where they name several networks or none."""
+    """Return the network that all measured rows name; None if they name several or none.
+
+    rows  {table name: rows}
+    """
     measured = [row for of_table in rows.values() for row in of_table if isinstance(row, Measured)]
     networks = {row.network for row in measured}
     return networks.pop() if len(networks) == 1 else None
 
 
 def write_page(path, page):
-    """Write a page, as `page_of` returns it, as a file of recorded results."""
+    """Write a page, the dict that `page_of` returned, as a JSON file."""
     write_text(path, json.dumps(page, indent=0) + "\n")
 
 
 def _path(folder, experiment):
     """Return the path of an experiment's file in a folder.
 
-    A file that an earlier edition named by its lesson keeps that name.
+    The file is EXPERIMENT.json. If the folder still holds a file of this experiment that the third
+    edition of the course named by the lesson's number, the path of that file is returned.
     """
     for path in sorted(folder.glob("[0-9][0-9]_*.json")):
         if [page["experiment"] for page in stored_pages(path)] == [experiment]:
@@ -148,9 +168,11 @@ def _path(folder, experiment):
 
 
 def _reason_against_writing(path, page):
-    """Return why a page may not be written to a path, or None.
+    """Return why a page may not be written to a path, as a text; None where it may be written.
 
-    The reason is a commit with changes, or an existing file that holds more than the page.
+    A page is not written if files of the course had been changed without a commit. It is not
+    written over a file with several experiments, with a larger profile, or with a table that the
+    page lacks.
     """
     if not page["commit"] or page["commit"].endswith("-dirty"):
         return f"its run is of the commit {page['commit']}: the course had changes of its own"
@@ -180,7 +202,7 @@ def _folder_name(hardware, machine):
 
 
 def _strongest(machine):
-    """Return the name of the machine's last instruction set, the most advanced one, or ""."""
+    """Return the machine's most advanced instruction set, the last in `cpu_isa`, or ""."""
     return (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
 
 
@@ -192,8 +214,8 @@ def _rows(kind, keys):
 def _stored(row):
     """Return a row as a dict for a page, without samples and without unknown values.
 
-    `machine_key` and `commit` stand in the row of the run only, not again in each measurement.
-    The picture of an answer is left out: it stays with the run that drew it.
+    `machine_key` and `commit` are kept in the row of the run only, and left out of each
+    measurement. The picture of an answer is left out: its file is not recorded.
     """
     repeated = (
         ()

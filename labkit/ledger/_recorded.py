@@ -1,8 +1,9 @@
 """Read results that were measured on other, named hardware.
 
-They lie in files recorded/HARDWARE/NAME.json, of one page each or a list of pages. A page holds
-what one experiment, or one lesson, measured on one machine, and names that experiment. A page of
-the third edition does not name it: there the file's name is that of the lesson.
+They lie in files recorded/HARDWARE/NAME.json. A file holds a page or a list of pages. A page is
+what one experiment, or one lesson, measured on one machine; `_record.page_of` lists its keys. Pages
+of the third edition of the course have no key "experiment": there the file has the name of the
+lesson.
 """
 
 import functools
@@ -39,13 +40,15 @@ def recorded(
 ) -> "pandas.DataFrame":
     """Return the rows of a table that were measured on other, named hardware, as a DataFrame.
 
+    table       name of a table of the ledger, such as "latencies"
     experiment  only the rows of this experiment, such as "convnext-training", or of the lesson of
                 this slug, such as "compile-and-amp"; None: all
-    folder      where to look; None: artifacts/recorded of the course, and of LABKIT_ARTIFACTS
+    folder      where to look; None: artifacts/recorded of the course, and `recorded` in the folder
+                that LABKIT_ARTIFACTS names
 
-    The reader's own rows are never among them. The columns `hardware`, `instructions` (the last of
-    its instruction sets), `profile`, `recorded_on`, `recorded_commit` and `recorded_edition` say
-    where, when and how a row was measured; `experiment` and `network` say what was measured.
+    The reader's own ledger is not read. Beside the columns of the table there are `hardware`,
+    `instructions` (the most advanced instruction set of the hardware), `profile`, `recorded_on`,
+    `recorded_commit` and `recorded_edition`. `experiment` and `network` say what was measured.
     """
     kind = row_class(table)
     rows = []
@@ -65,6 +68,7 @@ def recorded(
 def recorded_rows(table):
     """Return the recorded rows of a table, grouped by where and when they were measured.
 
+    table    name of a table of the ledger
     returns  {"hardware, instructions, recorded date (edition, profile)": list of rows}; a group
              without rows is left out
     """
@@ -81,7 +85,7 @@ def recorded_rows(table):
 
 
 class OnRecord(NamedTuple):
-    """The number of recorded rows of one experiment on one machine, on one date."""
+    """The number of recorded rows (`rows`) of one experiment on one machine, on one date."""
 
     experiment: str
     hardware: str
@@ -126,7 +130,9 @@ def _experiment_and_network(row):
 
 
 def pages_of(machine, folder):
-    """Return the tables, {table name: rows}, of each recorded page of a machine of the same kind.
+    """Return recorded tables of machines of the same kind: a list of {table name: list of rows}.
+
+    There is one entry for each page that was recorded on such a machine.
 
     machine  a `Machine` row
     folder   as in `recorded`
@@ -140,7 +146,10 @@ def pages_of(machine, folder):
 
 
 def _pages(folder):
-    """Return the recorded pages as dicts; page["tables"] is {table name: list of row objects}."""
+    """Return all recorded pages as dicts; page["tables"] is {table name: list of row objects}.
+
+    folder  as in `recorded`
+    """
     if folder:
         folders = [Path(folder)]
     else:
@@ -156,9 +165,9 @@ def _pages(folder):
 
 @functools.cache
 def _read(path, changed_ns):
-    """Return the pages of a recorded file.
+    """Return the pages of a recorded file, as `_pages` does.
 
-    changed_ns  time of its last change: the cache returns the pages until the file changes
+    changed_ns  time of the file's last change in ns. The result is cached until this time changes
     Raises      LedgerError where the file cannot be read
     """
     try:
@@ -174,7 +183,7 @@ def _read(path, changed_ns):
 
 
 def stored_pages(path: Path) -> list[dict[str, Any]]:
-    """Return the pages of a file as stored, with their edition and experiment filled in."""
+    """Return the pages of a recorded file as JSON dicts, with edition and experiment filled in."""
     stored = json.loads(path.read_bytes())
     pages = stored if isinstance(stored, list) else [stored]
     return [_with_edition(page, path.stem) for page in pages]
@@ -183,7 +192,7 @@ def stored_pages(path: Path) -> list[dict[str, Any]]:
 def _with_edition(page, file_name):
     """Return a page with its edition and its experiment filled in.
 
-    A file of the third edition has neither: its experiment follows from the file's name.
+    Pages of the third edition lack both; their experiment follows from the name of the file.
     """
     edition = page.get("edition") or THIRD
     return page | {
@@ -193,7 +202,7 @@ def _with_edition(page, file_name):
 
 
 def _page(stored):
-    """Return a stored page with row objects in place of dicts.
+    """Return a page of a JSON file with row objects in place of dicts.
 
     A measured row without an experiment or a network gets that of its page.
     """
@@ -205,7 +214,7 @@ def _page(stored):
 
 
 def _with_experiment(row, page):
-    """Return a row with experiment and network filled in from its page, where the row has none."""
+    """Return a row with experiment and network; where it has none, it gets those of its page."""
     if not isinstance(row, Measured):
         return row
     network = row.network or page.get("network")

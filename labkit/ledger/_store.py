@@ -1,4 +1,8 @@
-"""Write rows to the ledger's SQLite file and read them back, with WAL and synchronous=FULL."""
+"""Write rows to the ledger's SQLite file, and read them back.
+
+Every write is on the disk when it returns: the file uses a write-ahead log (WAL) with
+synchronous=FULL.
+"""
 
 import json
 import sqlite3
@@ -36,9 +40,10 @@ def tables():
 
 
 def columns(kind):
-    """Return {field: types that its value may have} of a row class, such as (float, NoneType).
+    """Return {field: types of its values} of a row class; the types are a tuple.
 
-    The first of the types says how the field is stored.
+    An optional number, for example, has (float, NoneType). The first type says how the field is
+    stored.
     """
     return {field.name: typing.get_args(field.type) or (field.type,) for field in fields(kind)}
 
@@ -53,7 +58,7 @@ def add(*new_rows, path=None):
 
     A row replaces an earlier row of the same table whose KEY fields are equal.
 
-    path    of the ledger; None: artifacts/ledger.sqlite
+    path    path of the ledger; None: artifacts/ledger.sqlite
     Raises  LedgerError for a value that does not fit its field, and where the file cannot be used
     """
     for row in new_rows:
@@ -70,10 +75,12 @@ def add(*new_rows, path=None):
 
 
 def find(kind, *, path=None, **criteria):
-    """Return the rows of one class whose fields have the given values, the oldest first, as a list.
+    """Return the rows of one class whose fields have the given values, as a list.
+
+    The rows are in the order in which they were written.
 
     kind      the row class
-    path      of the ledger; None: artifacts/ledger.sqlite
+    path      path of the ledger; None: artifacts/ledger.sqlite
     criteria  field=value; without any, all rows are returned
     Raises    LedgerError where the table is damaged or the file cannot be used
     """
@@ -96,7 +103,10 @@ def find(kind, *, path=None, **criteria):
 
 
 def row_of(kind, stored):
-    """Build a row of class `kind` from {column: stored value}; missing columns take defaults."""
+    """Build a row of class `kind` from {column: stored value}.
+
+    A field without a column takes its default; a column without a field is ignored.
+    """
     types = columns(kind)
     fields_present = {
         name: _decode(value, types[name][0]) for name, value in stored.items() if name in types
@@ -107,7 +117,9 @@ def row_of(kind, stored):
 def load(table, *, path=None):
     """Return all rows of one table as a pandas DataFrame, with one typed column for each field.
 
-    It is empty when there are no rows. Unknown numbers are missing (NaN or <NA>), never 0.
+    The frame is empty when there are no rows. Unknown numbers are missing (NaN or <NA>), never 0.
+
+    path  path of the ledger; None: artifacts/ledger.sqlite
     """
     kind = row_class(table)
     return as_frame(kind, find(kind, path=path))
@@ -122,11 +134,12 @@ def as_frame(kind, rows):
 
 
 def export(folder: Path | None = None, *, path: Path | None = None) -> Any:
-    """Write each table as CSV and Parquet; the ledger stays the original.
+    """Write each table of the ledger as a CSV file and a Parquet file, all or none.
 
-    folder   None: artifacts/export
-    path     of the ledger; None: artifacts/ledger.sqlite
+    folder   where to write; None: artifacts/export
+    path     path of the ledger; None: artifacts/ledger.sqlite
     returns  the written paths
+    Raises   Unavailable without pyarrow
     """
     from labkit.device import packages
 
@@ -143,10 +156,12 @@ def export(folder: Path | None = None, *, path: Path | None = None) -> Any:
 
 @contextmanager
 def connect(path=None):
-    """Yield an open SQLite connection with full synchronisation; make the ledger if it is missing.
+    """Open the ledger for a `with` block, and yield the SQLite connection.
 
-    path    of the ledger; None: artifacts/ledger.sqlite
-    Raises  LedgerError where the file cannot be used, or is of another edition of the course
+    The ledger is made if it is missing. Every commit is flushed to the disk (synchronous=FULL).
+
+    path    path of the ledger; None: artifacts/ledger.sqlite
+    Raises  LedgerError where the file cannot be used, or belongs to another edition of the course
     """
     path = Path(path or artifacts() / "ledger.sqlite")
     try:
@@ -169,12 +184,18 @@ def connect(path=None):
 
 
 def edition_of(connection):
-    """Return the edition of the course that a ledger is of; 0 for editions before the third."""
+    """Return the number of the edition of the course that wrote a ledger.
+
+    It is 0 for editions before the third.
+    """
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _require_edition(path, edition):
-    """Raise LedgerError for the ledger of another edition, in which lessons had other numbers."""
+    """Raise LedgerError for a ledger of another edition of the course.
+
+    Between editions the numbers of the lessons change, so its rows would count for wrong lessons.
+    """
     if edition != EDITION:
         raise LedgerError(
             f"The ledger {path} is of another edition of the course, whose lessons "
@@ -187,9 +208,10 @@ def _require_edition(path, edition):
 
 
 def _begin(path):
-    """Make an empty ledger of this edition under a temporary name, and rename it when it is whole.
+    """Make an empty ledger of this edition, unless another process has made it meanwhile.
 
-    So no other process opens a ledger that is half made.
+    The file is made under a temporary name and renamed when it is complete, so no other process
+    opens an incomplete ledger.
     """
     with FileLock(path.with_name(".ledger.lock")):
         if path.exists():  # another process made it meanwhile
@@ -218,7 +240,7 @@ class Statements:
 def statements_of(kind):
     """Return the `Statements` of a row class.
 
-    Names stand in brackets, because SQLite takes an unknown name in quotation marks for a text.
+    Names stand in brackets. Between quotation marks SQLite would take an unknown name for a text.
     """
     names = list(columns(kind))
     listed = ", ".join(f"[{name}]" for name in names)
@@ -234,12 +256,12 @@ def statements_of(kind):
 
 
 def _typed_columns(kind):
-    """Return {field: its column in SQL, name and type} of a row class."""
+    """Return {field: "[name] TYPE"} of a row class, as SQL defines a column."""
     return {name: f"[{name}] {STORED[types[0]][0]}" for name, types in columns(kind).items()}
 
 
 def ensure_table(connection, kind):
-    """Create the table of a row class, or add columns for fields that an older table lacks."""
+    """Create the table of a row class if it is missing; add columns that an older table lacks."""
     connection.execute(statements_of(kind).create)
     present = {row[1] for row in connection.execute(f"PRAGMA table_info({kind.TABLE})")}
     for name, typed in _typed_columns(kind).items():
@@ -256,9 +278,9 @@ def row_class(table):
 
 
 def check_types(row):
-    """Raise LedgerError for a value of the wrong type, one that SQLite cannot hold, or NaN.
+    """Raise LedgerError for a value of the wrong type, for NaN, or for a value SQLite cannot hold.
 
-    An unknown value is None.
+    None stands for an unknown value.
     """
     for name, types in columns(type(row)).items():
         value = getattr(row, name)
@@ -274,7 +296,7 @@ def check_types(row):
 
 
 def _fits(value, types):
-    """Return whether a value can be stored as one of the types, and exported, without change."""
+    """Return whether a value has one of the types and can be stored without change."""
     kind = type(value)
     if kind not in types and not (kind is int and float in types):
         return False
@@ -289,7 +311,7 @@ def _fits(value, types):
 
 
 def _condition(names):
-    """Return an SQL condition: each of these columns equals the parameter of the same name."""
+    """Return the SQL condition that each of these columns equals the parameter of the same name."""
     return " AND ".join(f"[{name}] IS :{name}" for name in names)
 
 

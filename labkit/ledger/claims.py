@@ -1,4 +1,8 @@
-"""Tally the verdicts on claims over seeds and machines, and compare them with recorded runs."""
+"""Tally the verdicts on the lessons' claims over seeds and machines.
+
+A claim is a sentence of a lesson that each run tests anew. `flips` compares the verdicts with those
+of recorded runs.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -17,17 +21,18 @@ from labkit.ledger.slugs import slug
 class Tally(NamedTuple):
     """The verdicts of several runs on one claim.
 
-    sentence  as the newest run says it
-    verdicts  {(seed, machine, parcel that reported the run or None): "holds", "fails" or
-              "inconclusive"}. A machine is (its kind, host or None), so that it stays the same
-              machine when its software is updated
+    sentence  the claim, as the newest run says it
+    verdicts  {(seed, machine, source): "holds", "fails" or "inconclusive"}. `machine` is (kind of
+              machine, name of the host or None), which stays the same when software is updated.
+              `source` is None for a run of this ledger, else the name of the parcel that a run of
+              somebody else came in (`labkit ledger merge`)
     """
 
     sentence: str
     verdicts: dict[tuple, str]
 
     def outcome(self):
-        """Return the number of runs with each verdict, in words: "holds in 4 of 5, fails in 1"."""
+        """Return the number of runs with each verdict as a text: "holds in 4 of 5, fails in 1"."""
         counts = Counter(self.verdicts.values())
         text = f"holds in {counts['holds']} of {len(self.verdicts)}"
         for verdict, word in (("fails", "fails"), ("inconclusive", "open")):
@@ -36,7 +41,7 @@ class Tally(NamedTuple):
         return text
 
     def extent(self):
-        """Say which runs were counted: "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
+        """Return in words which runs count: "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
         seeds = sorted({seed for seed, _, _ in self.verdicts})
         machines = {machine for _, machine, _ in self.verdicts}
         reported = sum(parcel is not None for _, _, parcel in self.verdicts)
@@ -47,16 +52,16 @@ class Tally(NamedTuple):
 
     @property
     def changes(self):
-        """Return whether, on one machine, two seeds have different verdicts."""
+        """Return whether two seeds have different verdicts on one machine."""
         return any(len(verdicts) > 1 for verdicts in self._by_machine())
 
     @property
     def contradicts(self):
-        """Return whether, on one machine, the claim holds with one seed and fails with another."""
+        """Return whether the claim holds with one seed and fails with another, on one machine."""
         return any({"holds", "fails"} <= verdicts for verdicts in self._by_machine())
 
     def _by_machine(self):
-        """Return a set of verdicts for each machine and reporter."""
+        """Return sets of verdicts: one set for each machine and source, over all seeds."""
         verdicts = defaultdict(set)
         for (_, machine, parcel), verdict in self.verdicts.items():
             verdicts[machine, parcel].add(verdict)
@@ -71,11 +76,12 @@ def _counted(number, noun):
 def by_seed(profile, seeds=None):
     """Tally the claims over the completed runs of a profile: {(notebook, claim id): `Tally`}.
 
-    seeds  of the runs; None: any
+    profile  "quick", "lab" or "paper"
+    seeds    seeds of the runs that count; None: any
 
-    For each notebook, seed, machine and reporter only the newest completed run counts. A claim
-    counts only if the newest run of its notebook makes it; runs of this ledger come before reported
-    ones.
+    For each notebook, seed, machine and source (`Tally`) only the newest completed run counts. The
+    tally has only the claims that the newest of these runs makes. A run of this ledger counts as
+    newer than every reported one.
     """
     # The newest runs first, and ours before those that were reported.
     seeds = seeds and set(seeds)
@@ -124,12 +130,14 @@ def _seeds_in_words(numbers):
 def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
     """Compare the verdicts and answers of runs with recorded runs of the same profile and seed.
 
-    Only recorded runs on this kind of machine are compared.
+    Only runs that were recorded on this kind of machine are compared.
 
-    folder   of recorded results, such as artifacts/recorded
-    returns  (lines, count). There is a line for each claim whose verdict differs, and for each
-             answer whose interval does not overlap the recorded one, or that has a number in only
-             one of the two runs. `count` is the number of claims and answers that were compared
+    run_keys  keys of the runs
+    folder    folder of recorded results, such as artifacts/recorded
+    returns   (lines, count). `lines` has a text for each claim whose verdict differs, for each
+              answer whose interval does not overlap the recorded one, and for each answer that has
+              a number in only one of the two runs. `count` is the number of claims and answers that
+              were compared
     """
     before: dict = {}
     for tables in pages_of(device.describe(), folder):
@@ -146,12 +154,12 @@ def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
 
 
 def _by_statement(runs, rows):
-    """Return {(slug of the lesson, profile, seed, claim id or "answer"): row}.
+    """Index claims and answers: {(slug of the lesson, profile, seed, claim id or "answer"): row}.
+
+    The slug has no number, so a lesson is found although its number has changed.
 
     runs  the `Run` rows that count
     rows  `Claim` and `LessonAnswer` rows; rows of other runs are left out
-
-    A slug names the lesson, because its number may have changed since.
     """
     lesson_runs = {
         run.run_key: (slug(run.notebook, run.edition), run.profile, run.seed) for run in runs
@@ -164,7 +172,12 @@ def _by_statement(runs, rows):
 
 
 def _differ(then, now):
-    """Return whether two claims have different verdicts, or two answers have disjoint intervals."""
+    """Return whether the outcomes differ: two verdicts on a claim, or the numbers of two answers.
+
+    Two answers differ if their intervals do not overlap, or if only one has a number.
+
+    then, now  two `Claim` rows or two `LessonAnswer` rows
+    """
     if isinstance(then, Claim):
         return then.verdict != now.verdict
     if then.value is None or now.value is None:
@@ -173,7 +186,10 @@ def _differ(then, now):
 
 
 def _line_of_difference(key, then, now):
-    """Return the line on a claim or an answer that differs from the recorded one."""
+    """Return a line of text on a claim or an answer: lesson, old outcome, new outcome, sentence.
+
+    key  key of the row, as `_by_statement` makes it
+    """
     lesson, _, _, statement = key
     outcomes = [
         getattr(row, "verdict", None) or f"{shown(row.low)} to {shown(row.high)}"

@@ -1,9 +1,9 @@
 """Merge rows, scores and executed notebooks of another ledger into this one: all or nothing.
 
-A parcel is an artifacts folder, or a zip of one: its `ledger.sqlite`, and the executed notebooks
-that its attempts name. Rows that are here already are not taken again. A parcel may come from a
-stranger: its rows are checked against the classes of this ledger, and no path in it decides where a
-file is written.
+A parcel is an artifacts folder, or a zip of such a folder. It holds `ledger.sqlite` and the
+executed notebooks that are named in the table of attempts. Rows that this ledger already has are
+not taken again. A parcel may come from a stranger. Therefore its rows are checked against the row
+classes of this ledger, and no path in it decides where a file is written.
 """
 
 import math
@@ -41,7 +41,10 @@ FORMER_TABLES = {"engine_files", "ceilings"}
 
 
 def pack(path: Path) -> Path:
-    """Write a parcel: this ledger and its executed notebooks in a zip. Return its path."""
+    """Write a parcel: a zip of this ledger and its executed notebooks. Returns its path.
+
+    Notebooks that came from others by `merge` are left out.
+    """
     require_other_file(artifacts() / "ledger.sqlite", path)
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         copy = Path(folder) / "ledger.sqlite"
@@ -57,13 +60,13 @@ def pack(path: Path) -> Path:
 
 
 def merge(path: Path, *, as_ours: dict | None = None) -> Any:
-    """Take a parcel into this ledger, and return the rows that are new here.
+    """Merge a parcel into this ledger. Returns a list of the rows that are new here.
 
     path     an artifacts folder, or a zip of one
-    as_ours  for the parcel of a cluster worker of this runner, whose rows count as rows of this
-             machine: {field: value} to change, in rows that have the field. None: the rows are
-             marked as reported, with the name of the parcel
-    errors   LabError where something in it does not fit; then nothing was written
+    as_ours  None: the new rows are marked as reported by others, with the name of the parcel. For
+             the parcel of a worker of the reader's own cluster: {field: value} that its rows get,
+             where they have the field; they then count as rows of this machine
+    Raises   LabError where something in the parcel is not as it should be; then nothing was written
     """
     path = path.resolve()
     present = {_run_key_of(row) for kind in _accepted_classes() for row in find(kind)}
@@ -90,7 +93,10 @@ def merge(path: Path, *, as_ours: dict | None = None) -> Any:
 
 
 def _write(notebooks, rows):
-    """Write executed notebooks {path: bytes}, then the rows that name them: both or nothing."""
+    """Write executed notebooks, then the rows that name them: all or nothing.
+
+    notebooks  {path: bytes}
+    """
     new_paths = [path for path in notebooks if not path.exists()]
     with atomic_together(*notebooks) as temporaries:
         for temporary, content in zip(temporaries, notebooks.values(), strict=True):
@@ -120,7 +126,7 @@ def _open_parcel(path, stack):
 def _bytes_of(folder, name):
     """Return the bytes of a file of a parcel, or None where the file is missing.
 
-    Raises  ValueError for a file outside the parcel, and for one that is too large
+    Raises  ValueError for a path that leads out of the parcel, and for a file that is too large
     """
     file = folder / name
     if isinstance(file, Path) and not file.resolve().is_relative_to(folder):
@@ -137,8 +143,9 @@ def _bytes_of(folder, name):
 def _rows(folder):
     """Return the checked rows of a parcel, read from a copy of its ledger.
 
-    Raises  ValueError where the ledger is damaged, of another edition, or not as this course makes
-            it
+    folder  the folder that `_open_parcel` returned
+    Raises  ValueError where the ledger is damaged, of another edition, or holds something that a
+            ledger of this course does not have
     """
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "ledger.sqlite"
@@ -165,7 +172,12 @@ def _accepted_classes():
 
 
 def _require_plain_tables(stored):
-    """Raise ValueError for views, triggers, indices, virtual tables and unknown tables."""
+    """Raise ValueError unless a ledger holds plain tables with known names, and nothing else.
+
+    Views, triggers and virtual tables would let SQL of a stranger run here.
+
+    stored  SQLite connection to the ledger of a parcel
+    """
     allowed = FORMER_TABLES | tables().keys()
     for kind, name, sql in stored.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
@@ -177,9 +189,13 @@ def _require_plain_tables(stored):
 
 
 def _rows_of(stored, kind):
-    """Return the rows of one table of a parcel.
+    """Return the rows of one table of a parcel, each checked by `_require_possible`.
 
     Rows that the parcel's owner had merged from somebody else are left out.
+
+    stored  SQLite connection to the copy of the parcel's ledger
+    kind    row class of the table
+    Raises  ValueError for an unknown column and for too many rows
     """
     ensure_table(stored, kind)  # a ledger of an earlier version lacks columns
     for _, name, *_, hidden in stored.execute(f"PRAGMA table_xinfo({kind.TABLE})"):
@@ -198,7 +214,11 @@ def _rows_of(stored, kind):
 
 
 def _require_possible(row):
-    """Raise for values that do not fit the class of the row, or that nobody can have measured."""
+    """Raise an error for a row of a parcel that labkit cannot have written.
+
+    Raises  LedgerError for a value of the wrong type; ValueError for an infinite number, and for a
+            row that has only some of the numbers that belong together (`FIGURES` of its class)
+    """
     check_types(row)
     for name, value in vars(row).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -208,22 +228,26 @@ def _require_possible(row):
 
 
 def _run_key_of(row):
-    """Return the key of the run that a row belongs to; for a `Machine` row, the machine's key."""
+    """Return the key of the run that a row belongs to; a `Machine` row gives the machine's key."""
     return getattr(row, "run_key", None) or row.machine_key or ""
 
 
 def _with_changes(row, changes):
-    """Return a copy of the row with {field: value} replaced, for the fields that it has."""
+    """Return a copy of a row with other values in some fields.
+
+    changes  {field: new value}; fields that the row does not have are ignored
+    """
     possible = {name: value for name, value in changes.items() if hasattr(row, name)}
     return replace(row, **possible)
 
 
 def _as_reported(row, source):
-    """Return the changes that mark a row as reported: {field: value}.
+    """Return {field: new value}, the changes that mark a row as reported by somebody else.
 
-    With them the row has a run key that no row of ours can have, and texts that are safe to print.
+    The new run key begins with "reported/", as no key of a run of this ledger does. All texts are
+    made safe to print.
 
-    source  the name of the parcel
+    source  the name of the parcel, for the field `reported_by`
     """
     changes = {
         name: _printable(value) for name, value in vars(row).items() if isinstance(value, str)
@@ -235,7 +259,10 @@ def _as_reported(row, source):
 
 
 def _printable(text):
-    """Return text on one line, without control characters that a terminal or a page would obey."""
+    """Return text on one line, with each character that is not printable replaced by a space.
+
+    Control characters could change what a terminal or a page shows.
+    """
     printable = "".join(sign if sign.isprintable() else " " for sign in text)
     return " ".join(printable.split())
 
@@ -243,7 +270,8 @@ def _printable(text):
 def _notebooks(folder, new):
     """Return {path in our artifacts: bytes} of the executed notebooks that come with new attempts.
 
-    new  (row as in the parcel, row as stored here) of each new row
+    folder  the folder that `_open_parcel` returned
+    new     list of (row as in the parcel, row as stored here)
     """
     notebooks = {}
     for theirs, ours in new:

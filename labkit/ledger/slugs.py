@@ -1,4 +1,7 @@
-"""Name experiments and lessons by slugs without a number, so that renumbering loses no result."""
+"""Name experiments and lessons by slugs without a number, so that renumbering loses no result.
+
+A slug is a name in small letters and dashes, such as "compile-and-amp".
+"""
 
 import re
 
@@ -21,10 +24,11 @@ STUDIES = {
 
 
 def slug(name: str, edition: int = EDITION) -> str:
-    """Return the slug of a notebook or experiment: "compile-and-amp" of "08_compile_and_amp".
+    """Return the slug of a notebook or experiment: "compile-and-amp" for "08_compile_and_amp".
 
-    edition  of the course that gave the name: the same name may mean another lesson in another
-             edition
+    name     name of a notebook without .ipynb, or of an experiment
+    edition  edition of the course that gave the name. In another edition the same name may mean
+             another lesson
     """
     if edition <= THIRD and name in THIRD_EDITION:
         return THIRD_EDITION[name]
@@ -32,5 +36,9 @@ def slug(name: str, edition: int = EDITION) -> str:
 
 
 def experiment_of(row, default):
-    """Return the experiment of a row: the one it names, else that of its study, else `default`."""
+    """Return the slug of the experiment that a measured row belongs to.
+
+    This is the experiment that the row names. If it names none, it is the experiment of the row's
+    study, or else `default`.
+    """
     return row.experiment or STUDIES.get(getattr(row, "study", None)) or default

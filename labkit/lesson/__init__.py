@@ -1,6 +1,6 @@
-"""Offer the functions that a lesson's cells call, from `start` to `recap`.
+"""Offer the functions that the cells of a lesson call, from `start` to `recap`.
 
-docs/writing-lessons.md shows each with an example.
+docs/writing-lessons.md shows each of them with an example.
 """
 
 from labkit.lesson._exercise import exercise

@@ -1,4 +1,4 @@
-"""Check the reader's answer to an exercise, whatever the answer does, and let the lesson go on."""
+"""Check the reader's answer to an exercise, and let the lesson go on whatever the answer does."""
 
 import contextlib
 import io
@@ -25,38 +25,49 @@ MAX_CHARACTERS = 4000  # of what an answer prints; the card shows the first 20 l
 
 
 class _TooLong(BaseException):
-    """Raised when time is up; no Exception, so that an answer's `except Exception` misses it."""
+    """Raised in a reader's answer when its time is up.
+
+    It is no `Exception`, so an `except Exception` in the answer does not catch it.
+    """
 
 
 class _BeginningOfOutput(io.StringIO):
-    """Keep only the beginning of a text: an answer that prints for ever would fill the memory."""
+    """A text that stores only its first `MAX_CHARACTERS` characters.
+
+    Otherwise an answer that prints for ever would fill the memory.
+    """
 
     def write(self, text):
         return super().write(text[: MAX_CHARACTERS - self.tell()])
 
 
 def exercise(exercise_id: str) -> "Task":
-    """Return the exercise of that id as a `Task`, with `show()`, `check(answer)` and `hint()`."""
+    """Return an exercise as a `Task`, whose methods are `show()`, `check(answer)` and `hint()`.
+
+    exercise_id  the id, such as "median-latency"
+    Raises       LabError for an unknown id
+    """
     return Task(exercises.find(exercise_id))
 
 
 @dataclass(frozen=True)
 class Task:
-    """An exercise in a notebook: shows what to write, checks the reader's answer, and helps."""
+    """An exercise in a notebook, which shows what to write and checks the reader's answer."""
 
     exercise: exercises.Exercise
 
     def show(self):
-        """Show what to write, and its difficulty, importance and minutes."""
+        """Show what to write, with the difficulty, the importance and the minutes it takes."""
         cards.show("task", self.exercise)
 
     def check(self, answer):
-        """Check the answer, show verdict and hint, and return what later cells should use.
+        """Check the reader's answer, show the verdict, and return the answer for later cells.
 
         answer   a function, a class or a value; for a script, the path of its file
-        returns  the answer if it passes or cannot be checked here, else the reference answer; for a
-                 script the path of a file, too
-        Raises   LessonError where the answer does not pass and a student edition has no reference
+        returns  the answer itself if it passes, or if it cannot be checked in a student edition.
+                 Otherwise the reference answer; for a script, the path of a file with the reference
+        Raises   LessonError where the answer does not pass in a student edition, which has no
+                 reference
         """
         if self._is_script(answer):
             return self._check_script(Path(answer))
@@ -67,17 +78,18 @@ class Task:
     def _is_script(self, answer):
         """Return whether the exercise asks for a script.
 
-        The reference says so; in a student edition, which has none, the ending of the answer's
-        path.
+        The type of the reference decides. A student edition has no reference; there an answer
+        counts as a script if it is a path that ends in .py.
         """
         if self.exercise.reference is None:
             return isinstance(answer, str | Path) and Path(answer).suffix == ".py"
         return isinstance(self.exercise.reference, exercises.Script)
 
     def _check_script(self, path):
-        """Check the script in a file, and return the path of the file that later cells should run.
+        """Check the script in a file, and return the path of the script for later cells to run.
 
-        That is the reader's file if it passes, else the file of the reference, written beside it.
+        This is the reader's file if the script passes. Otherwise the reference is written to a file
+        beside it, and the path of this file is returned.
         """
         script = None
         if path.is_file():
@@ -89,7 +101,7 @@ class Task:
         return reference
 
     def _judge(self, answer):
-        """Check the answer, store and show the verdict, and return the verdict."""
+        """Check the answer, store and show the verdict, and return it ("passed", for example)."""
         with _output_captured() as printed:
             verdict, message = verdict_on(lambda: answer, self.exercise.verify)
         row = Answer(
@@ -112,11 +124,12 @@ class Task:
 
 
 def verdict_on(make, verify):
-    """Judge an answer, and undo what it changed in the whole process.
+    """Judge an answer, and undo the settings that it changed in the whole process.
 
-    make     function that returns the answer, or raises
+    make     function without arguments that returns the answer, or raises
     verify   function (answer) that raises `Wrong` when the answer does not pass
-    returns  (verdict, message); the verdict is "passed", "wrong", "unsolved" or "not checked"
+    returns  (verdict, message to the reader). The verdict is "passed", "wrong", "unsolved" (not
+             written yet) or "not checked"; the message may be ""
     """
     with _settings_restored() as changed:
         verdict, message = _verdict_on(make, verify)
@@ -130,9 +143,10 @@ def verdict_on(make, verify):
 
 
 def _verdict_on(make, verify):
-    """Judge an answer as `verdict_on` does, without undoing its changes.
+    """Judge an answer. Returns (verdict, message), as `verdict_on` does.
 
-    A wrong answer with a function that is not written to its end counts as "unsolved".
+    Settings that the answer changed are not undone. A wrong answer counts as "unsolved" if one of
+    its functions is not written to its end.
     """
     verdict, message, answer = _make_and_verify(make, verify)
     stub = exercises.unwritten(answer) if verdict == "wrong" else None
@@ -142,9 +156,10 @@ def _verdict_on(make, verify):
 
 
 def _make_and_verify(make, verify):
-    """Make and verify an answer, and return (verdict, message, answer).
+    """Make an answer and verify it. Returns (verdict, message, answer).
 
-    The answer is None where `make` did not return. An exception becomes a verdict and a message.
+    The answer is None if `make` raised. An exception of the answer is not raised further: it
+    becomes a verdict and a message.
     """
     answer = None
     try:
@@ -176,7 +191,7 @@ def _make_and_verify(make, verify):
 
 
 def _line(error):
-    """Return the line of the reader's code that raised, as ", in line 3: return x + y", or ""."""
+    """Return the line of the reader's code that raised: ", in line 3: return x + y"; else ""."""
     innermost = None
     for frame, line_number in traceback.walk_tb(error.__traceback__):
         if frame.f_globals["__name__"] == "__main__":
@@ -189,9 +204,10 @@ def _line(error):
 
 @contextlib.contextmanager
 def _output_captured():
-    """Yield the beginning of what is printed, on stderr too, as a `_BeginningOfOutput`.
+    """Capture what the `with` block prints, and yield it as a `_BeginningOfOutput`.
 
-    Output that does not go through Python's `sys.stdout` and `sys.stderr` is dropped.
+    This holds for Python's `sys.stdout` and `sys.stderr`. What other code writes to the file
+    descriptors 1 and 2, such as a C library, is dropped.
     """
     printed = _BeginningOfOutput()
     copies = (os.dup(1), os.dup(2))  # stdout and stderr, to be restored
@@ -209,9 +225,9 @@ def _output_captured():
 
 @contextlib.contextmanager
 def _settings_restored():
-    """Restore at the end the settings of the process that an answer changed.
+    """Restore settings of the process that the `with` block changed, such as random states.
 
-    Yields a list; at the end the names of the changed settings are added to it.
+    Yields a list, which gets the names of the changed settings at the end of the block.
     """
     import numpy as np
     import torch
@@ -257,9 +273,9 @@ def _settings_restored():
 
 @contextlib.contextmanager
 def _time_limit(seconds):
-    """Raise `_TooLong` in the body after so many seconds of computing (CPU time of the process).
+    """Raise `_TooLong` in the `with` block after `seconds` seconds of CPU time of the process.
 
-    In another thread than the main one there is no limit, for only the main thread gets signals.
+    Outside the main thread there is no limit, because only the main thread gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -24,21 +24,23 @@ def claim(
     unit: str | None = None,
     reason: str | None = None,
 ) -> None:
-    """Test a sentence of the text against this run, and show whether it holds, fails or stays open.
+    """Test a sentence of the lesson against the numbers of this run, and show the verdict.
 
-    The card has one line, with the reason for the bound behind a fold. Where the sentence does not
-    hold, a second line warns of the text that follows. The verdict goes to the ledger.
+    The verdict is that the sentence holds, that it fails, or that this run cannot decide. It is
+    stored in the ledger. The card shows it in one line; the reason for the bound is behind a fold.
+    If the sentence does not hold, a second line warns that the text below may not fit this run.
 
     claim_id           unique in the lesson; the entry in `claims.toml` has the same id
-    value              a number; a `Ratio`, whose interval is widened by its noise floor; an
-                       `Interval`; None when it could not be measured. Too few samples decide
-                       nothing
-    at_least, at_most  the sentence holds where the whole interval lies within these bounds
-    above, below       the same, but the bound itself is not allowed
-    reason             why there is no value, or why this value proves nothing: give it only where
-                       noise could change the verdict
-
-    Raises  LessonError for a claim without any bound
+    sentence           the claim in words, with its bound
+    value              the number that is tested: a number, an `Interval`, a `Ratio` (whose interval
+                       is widened by its noise floor), or None if it could not be measured. An
+                       interval of too few samples decides nothing
+    at_least, at_most  the sentence holds if the whole interval lies within these bounds
+    above, below       the same, but the bound itself is excluded
+    unit               unit of the value, for the card
+    reason             why there is no value, or why the value cannot decide. Give the latter only
+                       where noise could change the verdict
+    Raises             LessonError for a claim without any bound
     """
     bounds = verdicts.Bounds(at_least, at_most, above, below)
     if bounds == verdicts.Bounds():
@@ -62,7 +64,12 @@ def claim(
 
 
 class Finding(NamedTuple):
-    """One sentence on a run, and the number that supports it, with the fields that a card shows."""
+    """A sentence on a run, and the number that supports it, as a card shows them.
+
+    low, high  interval of `value`; that of a `Ratio` is widened by its noise floor
+    basis      kind of interval and number of samples, such as "t, n = 3", or None
+    reason     why there is no number, or why it cannot decide; None if it can
+    """
 
     sentence: str
     value: float | None
@@ -86,30 +93,29 @@ def conclude(
     unclear: str = "This run cannot tell.",
     bound: float = 0.0,
 ) -> None:
-    """Show the one sentence, of several possible ones, that is true of this run.
+    """Show the sentence that is true of this run, chosen from several possible sentences.
 
-    Give either `name` and `baseline`, and the sentence compares them; or `above` and `below`, two
-    sentences of your own.
+    There are two ways to call this function. With `name` and `baseline` the sentences compare the
+    two. With `above` and `below` you write the sentences yourself.
 
-    value           what `name` has more than `baseline`, one number per seed (shape (seeds,)) or an
-                    `Interval`; or a factor: a `Ratio`, or an `Interval` with the unit "x". A plain
-                    number has no interval: only the number itself is compared with the bound
-    name, baseline  what is compared: "LARS", "plain SGD"
-    unit            of the value
+    value           the difference `name` minus `baseline`: one number per seed (an array (seeds,))
+                    or an `Interval`. Or how many times as much `name` has: a `Ratio`, or an
+                    `Interval` with the unit "x". A plain number has no interval and is compared as
+                    it is
+    name, baseline  the two things compared: "LARS", "plain SGD"
+    unit            unit of the value
     better          "higher" or "lower": which values speak for `name`
-    words           two words, where the value speaks for `name` and where it speaks against `name`:
+    words           (word if the value speaks for `name`, word if it speaks against `name`), such as
                     ("faster", "slower")
-    above, below    the sentence where the whole interval lies above the bound, and the sentence
-                    where it lies below
-    unclear         the sentence of your own where the bound lies inside the interval, or there are
-                    too few samples
-    bound           what the value is compared with under `above` and `below`. With two names it is
-                    always 0, or 1 for a factor
+    above           your sentence for an interval that lies wholly above `bound`
+    below           your sentence for an interval that lies wholly below `bound`
+    unclear         your sentence for an interval that contains `bound`, and for too few samples
+    bound           number that the value is compared with, if you write the sentences. With `name`
+                    and `baseline` the bound is always 0 for a difference and 1 for a ratio
+    Raises          LessonError unless `name` and `baseline`, or `above` and `below`, are given
 
     Example: conclude(lars - sgd, "LARS", "plain SGD", unit="points") says "LARS is better than
     plain SGD by 0.43 points (95 % interval from 0.31 to 0.55; t, n = 12)."
-
-    Raises   LessonError where neither two names nor the two sentences are given
     """
     evidence = verdicts.weigh(_as_interval(value))
     factor = hasattr(value, "pairs") or unit == "x"
@@ -134,16 +140,18 @@ def conclude(
 
 
 def _as_interval(value):
-    """Return the 95 % interval of the mean of an array (seeds,); any other value unchanged."""
+    """Return the 95 % `Interval` of the mean of an array (seeds,); any other value unchanged."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return mean_interval(value)
     return value
 
 
 def _side(evidence, bound):
-    """Return 1 where the whole interval lies above the bound, -1 where it lies below, else 0.
+    """Return 1 if the whole interval lies above the bound, -1 if it lies below, else 0.
 
-    It is 0, too, where nothing was measured or the evidence is doubtful.
+    0 is also returned if nothing was measured, or if there is a reason to doubt the evidence.
+
+    evidence  a `verdicts.Evidence`
     """
     if evidence.value is None or evidence.doubt:
         return 0
@@ -153,9 +161,14 @@ def _side(evidence, bound):
 
 
 def _compared(evidence, name, baseline, words, unit):
-    """Return the `Finding` that compares two names: the sign of the difference becomes a word.
+    """Return the `Finding` that compares two names.
 
-    words  (word where `name` has the larger value, word where `name` has the smaller value)
+    If the interval contains "no difference" (0, or the ratio 1), the sentence says that no
+    difference can be told. Otherwise it says which of the two words holds, and by how much.
+
+    evidence  a `verdicts.Evidence`
+    words     (word if `name` has the larger value, word if `name` has the smaller value)
+    unit      "x": the value is a ratio; else the value is a difference in this unit
     """
     factor = unit == "x"
     no_difference = 1 if factor else 0
@@ -194,14 +207,14 @@ def answer(
 ) -> None:
     """End the lesson with its one answer: a sentence to repeat aloud, its number, cause and limits.
 
-    value      as for `claim`: a number, a `Ratio` (in "x as fast" unless a unit is given), an
-               `Interval`, or None
+    value      the number: a number, an `Interval`, a `Ratio`, or None, as for `claim`
     because    the cause, which an experiment of this lesson has shown
     holds_for  networks, sizes and machines for which the sentence is true
     not_for    networks, sizes and machines for which the sentence is not true
-    picture    the picture to remember, for the card and the report: the name of the function of
-               `labkit.plots` that drew it, such as "ladder" (its last picture is taken), or a
-               figure
+    unit       unit of the value; None for a `Ratio` means "x as fast"
+    picture    the picture to remember, for the card and the report: a figure, or the name of the
+               function of `labkit.plots` that drew it, such as "ladder". Of several pictures by
+               this function the last one is taken
     """
     evidence = verdicts.weigh(value)
     stored = pictures.StoredPicture(None, None)

@@ -1,4 +1,4 @@
-"""Ask for predictions before a result is known (`predict`), and compare them with it (`reveal`)."""
+"""Ask the reader for predictions (`predict`), and compare them with the results (`reveal`)."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,10 @@ def predict(
 ) -> None:
     """Ask the reader for a prediction, before the result is shown.
 
-    options  the answers to choose from; None: the answer is a number in `unit`
-    default  what is shown until the reader answers: of a number, the first value of the field. It
-             is no answer of the reader, and so it gets no verdict
+    prediction_id  unique in the lesson; `reveal` has the same id
+    options        answers to choose from; None: the answer is a number in `unit`
+    default        value that is shown until the reader answers: an option, or the first value of
+                   the number field. It is not the reader's answer, so it gets no verdict
     """
     with _one_at_a_time:
         row = Prediction(
@@ -55,7 +56,7 @@ def predict(
 def _record_answer(prediction_id, answer):
     """Store the reader's answer, and return its `Prediction` row.
 
-    An answer that comes after the result was shown is marked as "reader, afterwards".
+    An answer that is given after the result was shown gets the source "reader, afterwards".
     """
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
@@ -77,17 +78,18 @@ def reveal(
     reason: str | None = None,
     word: str = "measured",
 ) -> None:
-    """Show the result beside the reader's prediction.
+    """Show the result beside the reader's prediction, with the verdict on the prediction.
 
-    result    an option; a number, a `Ratio` or an `Interval` (an answer inside the interval is not
-              called off); None when this run cannot tell
-    tempting  {wrong answer: why one might give it}, an option or a number. Where the reader gave
-              one of these answers only that one is shown, else all are
-    rests_on  the `Ratio` or `Interval` from which an option was derived: with too few samples the
-              option is shown, and the verdict is "open"
-    reason    why there is no result
-    word      what the result is, if it is not "measured"
-    Raises    LessonError where `predict` was not called with this id
+    prediction_id  the id that `predict` was called with
+    result         an option, a number, a `Ratio` or an `Interval`. A prediction inside the interval
+                   is not called wrong. None: this run cannot tell
+    tempting       {wrong answer: why one might give it}; an answer is an option or a number. If the
+                   reader gave one of these answers, only its reason is shown, else all are shown
+    rests_on       the `Ratio` or `Interval` from which the option `result` was derived. If it has
+                   too few samples, the verdict is "open"
+    reason         why there is no result
+    word           how the result came about, such as "counted" or "simulated"
+    Raises         LessonError where `predict` was not called with this id
     """
     evidence = verdicts.weigh(result)
     text = None
@@ -110,9 +112,13 @@ def reveal(
 
 
 def _temptations(row, tempting):
-    """Return [(wrong answer, why it tempts)] to show: the reader's own where listed, else all.
+    """Return the wrong answers to explain, as a list of (answer, why one might give it).
 
-    Answers that count as close to the result are left out.
+    If the reader's own answer is among them, the list holds only this one. An answer that counts as
+    close to the result is not wrong, and is left out.
+
+    row       the `Prediction` with its result
+    tempting  {wrong answer: why one might give it}
     """
     if row.result is None:
         return []
@@ -146,7 +152,7 @@ def _stored_prediction(prediction_id):
 
 
 def _as_text(value):
-    """Return an option unchanged, and a number as text with six significant digits."""
+    """Return an answer as text: an option unchanged, a number with six significant digits."""
     if isinstance(value, str):
         return value
     return f"{float(value):.6g}"

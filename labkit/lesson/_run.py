@@ -1,4 +1,4 @@
-"""Hold the lesson that this kernel runs."""
+"""Hold the lesson that this kernel is running."""
 
 import os
 import time
@@ -13,7 +13,7 @@ _lesson = None  # set by `begin`
 
 @dataclass(frozen=True)
 class Lesson:
-    """The running lesson: its notebook, profile, seed and key in the ledger."""
+    """The running lesson: its notebook, profile and seed, and the key of its run in the ledger."""
 
     notebook: str
     profile: str
@@ -23,7 +23,7 @@ class Lesson:
 
     @property
     def folder(self):
-        """Return the folder for this lesson's files, artifacts/NOTEBOOK; make it if needed."""
+        """Return the folder for this lesson's files, artifacts/NOTEBOOK; it is made if missing."""
         folder = artifacts() / self.notebook
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -32,18 +32,21 @@ class Lesson:
     def batch_key(self):
         """Return the key of the batch of `labkit run` that this run is part of, or None.
 
-        The key of such a run begins with the key of its batch.
+        A run of a batch has the key BATCH_KEY/NAME.
         """
         batch_key, slash, _ = self.run_key.partition("/")
         return batch_key if slash else None
 
     def choose(self, *, quick, lab, paper=None):
-        """Return the value for this lesson's profile; `paper` is by default as `lab`."""
+        """Return the one of three values that belongs to this lesson's profile.
+
+        paper  value for the profile "paper"; None: the value of `lab`
+        """
         return {"quick": quick, "lab": lab, "paper": lab if paper is None else paper}[self.profile]
 
 
 def begin(notebook, profile, seed):
-    """Make a new `Lesson` the running lesson of this kernel, and return it."""
+    """Make a new `Lesson`, which becomes the running lesson of this kernel, and return it."""
     global _lesson
     key = os.environ.get("LABKIT_RUN_KEY") or f"{notebook}-{uuid.uuid4().hex[:12]}"
     _lesson = Lesson(notebook, profile, seed, key, time.monotonic())

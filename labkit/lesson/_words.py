@@ -1,7 +1,8 @@
-"""Begin and end a lesson, and keep what it measured: `start`, `keep`, `decide`, `recap` and others.
+"""Begin and end a lesson, and store what it measured: `start`, `keep`, `recap` and others.
 
-No function here waits for the reader: in JupyterLab a prediction is a widget, elsewhere it stays
-without an answer. The rows go to the ledger, so that the report can show them.
+No function here waits for the reader. In JupyterLab a question is a widget, which the reader may
+answer while cells run; elsewhere it stays unanswered. What the functions store goes to the ledger,
+so that the report can show it.
 """
 
 import random
@@ -33,8 +34,8 @@ from labkit.lesson.progress import progress
 def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
     """Begin a lesson: check the profile, seed all random numbers, and open a run in the ledger.
 
-    In a notebook the card also lists, behind a fold, the names of labkit that the lesson imports,
-    with links to the source. From here on `from mine import network, inputs, labels` finds the
+    In a notebook the card lists, behind a fold, the names of labkit that the lesson imports, with
+    links to their source. From here on `from mine import network, inputs, labels` imports the
     reader's own network.
 
     notebook  the notebook's name without .ipynb
@@ -73,10 +74,13 @@ def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
 
 
 def decide(text: str, *, because: dict[str, Any]) -> None:
-    """Record the reader's decision, at most once per lesson, beside the numbers that support it.
+    """Record the reader's decision, with the numbers that support it.
+
+    A second call in the same run replaces the first.
 
     text     a few sentences: what the reader would do
-    because  {quantity in words, with its unit: value}; a value as for `claim`
+    because  {quantity in words, with its unit: value}; a value is a number, an `Interval`, a
+             `Ratio` or None, as for `claim`
     """
     numbers = []
     for name, value in because.items():
@@ -92,13 +96,14 @@ def decide(text: str, *, because: dict[str, Any]) -> None:
 def keep(
     *measured: Any, name: str = "", experiment: str | None = None, network: str | None = None
 ) -> Any:
-    """Write measured rows to the ledger under this run, and return them.
+    """Store measured rows in the ledger as part of this run, and return them.
 
+    measured    rows such as `Latency`
     name        name for the rows that have none, so that two measurements of one kind stay apart
-    experiment  the published experiment that the rows belong to, such as "convnext-training", if it
-                is not this lesson's
+    experiment  slug of the published experiment that the rows belong to, such as
+                "convnext-training"; None: this lesson's
     network     name of the network that was measured, such as "convnext-homebrew"
-    returns     the row where there is one, else a tuple of rows
+    returns     the stored row if there is one, else a tuple of the stored rows
     """
     labels = {}
     if experiment:
@@ -116,13 +121,14 @@ def keep(
 
 
 def keep_mine(sentence: str, value: Any, *, unit: str | None = None) -> None:
-    """Store a result on the reader's own network: one row of the report's table "Your network".
+    """Store a result on the reader's own network: a row of the report's table "Your network".
 
-    The call stands in a cell of its own below the section "Yours", whose cells import no labkit. A
-    second call replaces the first.
+    Call it in a cell of its own, below the section "Yours". The other cells of that section do not
+    import labkit. A second call replaces the first.
 
     sentence  what the number is: "share of the gap won back by your schedule"
-    value     as for `claim`: a number, a `Ratio`, an `Interval`, or None
+    value     a number, a `Ratio`, an `Interval`, or None, as for `claim`
+    unit      unit of the value; None for a `Ratio` means "x as fast"
     """
     evidence = verdicts.weigh(value)
     row = OwnResult(
@@ -138,21 +144,22 @@ def keep_mine(sentence: str, value: Any, *, unit: str | None = None) -> None:
 
 
 def check_yourself(questions: Iterable[tuple[str, str]]) -> None:
-    """Show questions on what the lesson should have taught, each answer behind a fold.
+    """Show questions on what the lesson should have taught, each with its answer behind a fold.
 
-    questions  (question, answer) pairs; text between backticks is shown as code. Hide the cell's
-               source, which shows the answers, too: metadata {"jupyter": {"source_hidden": true}}
+    Hide the source of the cell, which shows the answers: metadata {"jupyter": {"source_hidden":
+    true}}.
+
+    questions  (question, answer) pairs; text between backticks is shown as code
     """
     cards.show("questions", list(questions))
 
 
 def recap() -> None:
-    """Close the lesson: show how predictions, claims and exercises came out, and record its end.
+    """Close the lesson: show the results of predictions, claims and exercises, and record the end.
 
-    Where a reader runs the lesson by hand, a second card shows the reader's progress in the course.
-
-    Call it in the last cell, after `answer`: the runner counts a notebook as passed only when its
-    last cell wrote this record. A lesson without an answer says that it has none.
+    Call it in the last cell, after `answer`. The runner counts a notebook as passed only if its
+    last cell recorded the end. If `answer` was not called, the card says so. In a run by hand a
+    second card shows the reader's progress in the course.
     """
     lesson = current()
     kinds = (LessonAnswer, Prediction, Claim, Answer)
@@ -171,7 +178,7 @@ def recap() -> None:
 
 
 def _cell_count():
-    """Return the number of code cells that this kernel has executed, the present one included.
+    """Return the number of code cells that this kernel has executed, with the present one.
 
     It is 0 outside a kernel.
     """

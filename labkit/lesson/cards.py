@@ -1,4 +1,4 @@
-"""Draw the small HTML cards that a lesson shows, from the macros of templates/cards.html."""
+"""Draw the cards of a lesson: small pieces of HTML, made by the macros of templates/cards.html."""
 
 import functools
 import os
@@ -16,15 +16,15 @@ def shell():
 
 
 def interactive():
-    """Return whether a reader may click: in a notebook that no runner executes."""
+    """Return whether a reader can click here: in a notebook, and not in a run of the runner."""
     return shell() is not None and os.environ.get("LABKIT_HEADLESS") != "1"
 
 
 def show(name, *values):
     """Display a card in a notebook; elsewhere print its text.
 
-    name    the macro of templates/cards.html, such as "claimed"
-    values  its arguments
+    name    name of a macro of templates/cards.html, such as "claimed"
+    values  arguments of the macro
     """
     from IPython.display import display
 
@@ -36,7 +36,11 @@ def show(name, *values):
 
 
 def card(name, *values):
-    """Return the HTML of a card, made by the macro `name`, such as "started" or "claimed"."""
+    """Return the HTML of a card.
+
+    name    name of a macro of templates/cards.html, such as "claimed"
+    values  arguments of the macro
+    """
     return getattr(macros(), name)(*values)
 
 
@@ -49,7 +53,7 @@ def plain(card):
 
 
 def template(name):
-    """Return a template of labkit/templates, which escapes the values that it is given.
+    """Return a jinja2 template of labkit/templates; it escapes the values that are filled in.
 
     A value that is marked as HTML is not escaped.
     """
@@ -71,15 +75,20 @@ def _environment():
 
 
 def macros():
-    """Return an object with the card macros as attributes, and the colours that they use."""
+    """Return the jinja2 module of templates/cards.html.
+
+    Its attributes are the macros that make cards, and the colours that they use.
+    """
     return template("cards.html").module
 
 
 def number(value, unit=None):
-    """Return a number with three significant digits and its unit, as text; a dash if it is unknown.
+    """Return a number as text, with three significant digits and its unit; "–" if it is unknown.
 
-    unit  such as "graphs" or "x as fast". For the number 1 the first word loses its plural s: "1
-          graph". Below 0.1 x the number is a fraction: "1/122" for 0.0082 x
+    The number 1 gets the singular: "1 graph". A number below 0.1 with the unit "x" becomes a
+    fraction: "1/122" for 0.0082.
+
+    unit  such as "graphs" or "x as fast"
     """
     if value is None or value != value:
         return "–"
@@ -95,8 +104,9 @@ def number(value, unit=None):
 def span(row):
     """Return both ends of a row's interval as text, such as "1.031 to 1.034".
 
-    The ends get 3 to 6 digits: as many as tell them apart from each other, and from the numbers in
-    a claim's sentence. Beside "at least 1.1", 1.098 is not shown as 1.1.
+    The ends are rounded to 3 to 6 digits. More digits are used if the rounded ends would be equal,
+    or if rounding would make an end equal to a number in the row's sentence: in a claim "at least
+    1.1", an end of 1.098 is not rounded to 1.10.
     """
     ends = float(row.low) + 0.0, float(row.high) + 0.0  # -0.0 becomes 0.0
     bounds = set(map(float, re.findall(r"\d+(?:\.\d+)?", getattr(row, "sentence", ""))))
@@ -113,7 +123,7 @@ def span(row):
 
 
 def readable(text, unit=None):
-    """Return an option unchanged, a number with its unit, and a dash for None."""
+    """Return an option unchanged, and a number with its unit as `number` does; "–" for None."""
     try:
         return number(text, unit)
     except ValueError:
@@ -121,7 +131,7 @@ def readable(text, unit=None):
 
 
 def _code(text):
-    """Return a sentence of a lesson as HTML, with the text between backticks as code."""
+    """Return a text as HTML, in which words between backticks are shown as code."""
     from markupsafe import Markup
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

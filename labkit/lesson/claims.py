@@ -1,7 +1,8 @@
-"""Read the register of claims (claims.toml): for each its sentence, its bound, and the reason.
+"""Read the register of claims (claims.toml), with the bound of each claim and its reason.
 
-A bound comes from theory, from a paper, or from a cost that matters to a reader. It is not loosened
-because the claim failed; where it was changed after a run had judged it, a dated line says so.
+A claim is a sentence of a lesson that each run tests. Its bound comes from theory, from a paper, or
+from a cost that matters to a reader, and is not loosened because the claim failed. If a bound was
+changed after a run had judged the claim, a dated line in the register says so.
 """
 
 import re
@@ -22,11 +23,11 @@ from labkit.lesson.syllabus import lessons
 class Entry(NamedTuple):
     """One claim of the register.
 
-    sentence  as the lesson says it; {…} stands for a value that each run fills in
-    bound     where its number has to lie, such as "at least 1.5"
+    sentence  the claim as the lesson says it; {…} stands for a value that each run fills in
+    bound     where the claim's number has to lie, such as "at least 1.5"
     why       the reason for the bound
-    changed   a line for each change of the bound after a run had judged it, the newest first: its
-              date, the old bound, and the verdicts that it gave
+    changed   one line for each change of the bound after a run had judged the claim, the newest
+              first: date, old bound, verdicts under the old bound
     """
 
     sentence: str
@@ -38,8 +39,8 @@ class Entry(NamedTuple):
 class RecordedVerdict(NamedTuple):
     """The verdict of one recorded run on a claim.
 
-    row    of the table `claims`, as pandas' `itertuples` gives it
-    where  machine, profile and date, in words
+    row    row of the table `claims`, as pandas' `itertuples` gives it
+    where  machine, profile and date, as a text
     """
 
     row: object
@@ -50,7 +51,7 @@ class RecordedVerdict(NamedTuple):
 def register():
     """Return the register: {slug of a lesson: {claim id: `Entry`}}.
 
-    In a claim id {…} stands for a part that each run fills in.
+    {…} in a claim id stands for a part that each run fills in.
     """
     content = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
     entries_by_lesson = {}
@@ -62,7 +63,10 @@ def register():
 
 
 def entry(lesson, claim_id):
-    """Return the `Entry` of a claim; None for a claim that a reader has added."""
+    """Return the `Entry` of a claim; None for a claim that is not in the register.
+
+    lesson  name of the notebook
+    """
     for pattern, claim in register().get(slug(lesson), {}).items():
         if _matches(pattern, claim_id):
             return claim
@@ -83,10 +87,10 @@ def as_page() -> str:
 
 
 def recorded_verdicts():
-    """Return {(slug of a lesson, claim id): list of `RecordedVerdict`} for all claims.
+    """Return all recorded verdicts: {(slug of a lesson, claim id): list of `RecordedVerdict`}.
 
-    A run that judged another sentence under the same id, such as one with another bound, is left
-    out.
+    A run whose sentence under this id is not that of the register, because its bound was another
+    one, is left out.
     """
     rows_by_lesson = defaultdict(list)
     for row in recorded("claims").itertuples():
@@ -105,23 +109,26 @@ def recorded_verdicts():
 
 
 def judged(claim: Entry, sentence: str) -> bool:
-    """Return whether this sentence, from a run, is that of the claim as the register has it now."""
+    """Return whether a run tested the claim as the register now has it.
+
+    sentence  the sentence of the run
+    """
     return _matches(claim.sentence, sentence)
 
 
 def _matches(pattern, text):
-    """Return whether a text equals the pattern, in which {…} stands for any text but ""."""
+    """Return whether a text equals a pattern, in which {…} stands for one character or more."""
     expression = re.sub(r"\\{.*?\\}", ".+", re.escape(pattern))
     return re.fullmatch(expression, text) is not None
 
 
 def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
-    """Return the verdicts on all claims over seeds and machines as a table in Markdown.
+    """Return the verdicts on all claims, over seeds and machines, as a page of Markdown.
 
-    The rows are those of `labkit.ledger.claims.by_seed`.
+    There is a row for each claim that `labkit.ledger.claims.by_seed` tallies.
 
-    seeds   of the runs that count; None: any seed
-    Raises  LedgerError when no run of the profile, with one of these seeds, is complete
+    seeds   seeds of the runs that count; None: any seed
+    Raises  LedgerError if no completed run of this profile, with one of these seeds, makes a claim
     """
     tallies = by_seed(profile, seeds)
     if not tallies:
@@ -136,7 +143,10 @@ def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
 
 
 def _no_claims(profile):
-    """Return the LedgerError for a profile without a complete run; it names other profiles."""
+    """Return the LedgerError for a profile in which no completed run makes a claim.
+
+    The error names the profiles that have completed runs.
+    """
     completed_profiles = sorted({run.profile for run in completed()} - {profile})
     commands = [f"--profile {name}" for name in completed_profiles]
     commands.append(f"labkit run --profile {profile}")
@@ -151,5 +161,5 @@ def _no_claims(profile):
 
 
 def _plain(words):
-    """Return text with Markdown's signs escaped, so that text of a stranger is shown as it is."""
+    """Return a text with Markdown's special characters escaped, so that it is shown as it is."""
     return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)

@@ -1,6 +1,6 @@
-"""List which names of labkit a notebook imports, and where their source lies, for `start` to show.
+"""Find the names of labkit that a notebook imports, with their source, for `start` to show.
 
-Names are looked up in the source, so that nothing is imported before the lesson imports it.
+The source files are read, not imported, so that no module is imported before the lesson needs it.
 """
 
 import ast
@@ -16,11 +16,13 @@ PACKAGE = Path(__file__).parent.parent
 
 
 class Helper(NamedTuple):
-    """One name of labkit that a notebook imports, and where its source lies.
+    """A name of labkit that a notebook imports, and the place of its source.
 
     summary  the first paragraph of its docstring
-    link     to the file, relative to the notebook's folder; None where the file is not in the
-             course
+    file     path of the source file, such as "labkit/train/repeat.py"
+    line     line in which the definition begins
+    link     path of the source file relative to the notebook's folder; None where the file is not
+             in the folder of the course
     """
 
     name: str
@@ -31,10 +33,11 @@ class Helper(NamedTuple):
 
 
 def helpers_of(notebook: str) -> list[Helper]:
-    """Return a `Helper` for each name of labkit that a notebook imports, in order of the cells.
+    """Return a `Helper` for each name of labkit that a notebook imports, in the order of the cells.
 
-    notebook  the lesson's name without .ipynb, as `start` is given it
-    returns   [] where the notebook cannot be found or read
+    The list is empty if the notebook cannot be found or read.
+
+    notebook  name of the notebook without .ipynb, as `start` gets it
     """
     path = _path_of(notebook)
     try:
@@ -46,9 +49,10 @@ def helpers_of(notebook: str) -> list[Helper]:
 
 
 def _path_of(notebook):
-    """Return the path of the notebook that runs; None where there is no file.
+    """Return the path of the notebook that is running; None if there is no such file.
 
-    It is the one that JupyterLab names, else the lesson of the course.
+    JupyterLab names the path in an environment variable. Without it, the lesson of this name in the
+    folder of the course is taken.
     """
     session = Path(os.environ.get("JPY_SESSION_NAME", ""))
     for path in (session, root() / "notebooks" / f"{notebook}.ipynb"):
@@ -58,7 +62,10 @@ def _path_of(notebook):
 
 
 def _imported(path):
-    """Return [(module, name)] of all `from labkit... import ...` in a notebook, each once."""
+    """Return the names that a notebook imports from labkit: [(module, name)], each once.
+
+    path  of the notebook
+    """
     names = []
     # read as JSON: nbformat takes two seconds to import, which every `start` would wait for
     for cell in json.loads(path.read_bytes())["cells"]:
@@ -70,7 +77,10 @@ def _imported(path):
 
 
 def _imports_in(source):
-    """Return [(module, name)] that a cell imports from labkit; [] if its syntax is wrong."""
+    """Return the names that a cell imports from labkit: [(module, name)].
+
+    The list is empty if the syntax of the cell is wrong.
+    """
     try:
         module = ast.parse(source)
     except SyntaxError:  # a reader is still writing it
@@ -83,9 +93,9 @@ def _imports_in(source):
 
 
 def _described(module, name, folder):
-    """Return the `Helper` of a name of a module; None where its source is not found.
+    """Return the `Helper` of a name in a module; None if its source is not found.
 
-    folder  the folder of the notebook, from which the link starts
+    folder  folder of the notebook, from which the link leads
     """
     source = _source_of(module, name)
     if source is None:
@@ -99,9 +109,11 @@ def _described(module, name, folder):
 
 
 def _source_of(module, name):
-    """Return (file, line, docstring) of a name of a module; None where the name is not found.
+    """Find where a name of a module is defined. Returns (file, line, docstring), or None.
 
-    The name may be defined in the module, imported there from another one, or be a submodule.
+    The name may be defined in the module, imported there from another module, or be a submodule.
+
+    module  name of a module of labkit, such as "labkit.train.repeat"
     """
     path = _file_of(module)
     if path is None:
@@ -124,7 +136,7 @@ def _source_of(module, name):
 
 
 def _file_of(module):
-    """Return the source file of a module of labkit, or None."""
+    """Return the path of the source file of a module of labkit; None if there is no such module."""
     base = PACKAGE.parent.joinpath(*module.split("."))
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Show what this machine has for the course, and what a reader misses for each thing it lacks."""
+"""Show what this machine has for the course, and what a reader misses where it lacks something."""
 
 from typing import NamedTuple
 
@@ -22,9 +22,9 @@ COSTS = {
 class Gap(NamedTuple):
     """Something that this machine lacks.
 
-    name  of the check that failed, such as "gpu"
-    cost  what the reader misses
-    fix   how to get it; None where this machine cannot have it
+    name  name of the check that failed, such as "gpu"
+    cost  what the reader misses without it
+    fix   how to get it; None if this machine cannot have it
     """
 
     name: str
@@ -43,9 +43,9 @@ def show_machine() -> None:
 
 
 def gap_of(check: Check) -> Gap:
-    """Return the `Gap` of a check that is not ok.
+    """Return the `Gap` of a check that failed.
 
-    The cost is the text in COSTS; where COSTS has none for this check, the check's own detail.
+    Its cost is the text in COSTS for this check; if there is none, it is the detail of the check.
     """
     cost = check.detail
     for beginning, cost_in_words in COSTS.items():

@@ -1,7 +1,8 @@
-"""Import the reader's own network: `from mine import network, inputs, labels`, from any folder.
+"""Make the reader's own network importable: `from mine import network, inputs, labels`.
 
-The file is `my-lessons/mine.py`. A file that cannot be used is a LabError in words. Where the
-folder cannot be written, the template, with a network of the course, is imported instead.
+The import works in any folder and reads `my-lessons/mine.py`. If that file cannot be used, a
+LabError says why. If it is missing and its folder cannot be written, a template is imported
+instead, with a network of the course.
 """
 
 import importlib
@@ -28,9 +29,9 @@ NAMES = tuple(MEANINGS)
 
 
 def make_importable() -> None:
-    """Make `import mine` find the reader's file; write the file from the template if it is missing.
+    """Make `import mine` read the reader's file; if it is missing, write it from the template.
 
-    The next import reads the file anew, and so does an import after each change of the file.
+    The first import after this call reads the file, and so does an import after each change of it.
     """
     with suppress(OSError):  # a folder that cannot be written: the template stands in
         network_file()
@@ -46,14 +47,14 @@ def make_importable() -> None:
 
 
 def _warn_of_local_file():
-    """Warn where a `mine.py` beside the notebook is not the file that is imported."""
+    """Print a warning if a `mine.py` in the current folder is not the file that is imported."""
     local_file = Path.cwd() / "mine.py"
     if local_file.is_file() and local_file.resolve() != _file().resolve():
         print(f"{local_file} is not read: your own network is that of {_file()}.")
 
 
 def _forget_changed_file(_cell=None):
-    """Drop the imported module if its file has changed; the next import reads the file again.
+    """Remove the imported module if its file has changed, so that the next import reads it again.
 
     IPython calls this before each cell.
     """
@@ -63,12 +64,12 @@ def _forget_changed_file(_cell=None):
 
 
 def _stamp(file):
-    """Return (path, time of the last change) of a file, which differs when the file has changed."""
+    """Return (path, time of the last change) of a file: another pair means another content."""
     return str(file), file.stat().st_mtime_ns
 
 
 def network_file() -> Path:
-    """Return the path of the reader's `mine.py`; copy the template there if it is missing."""
+    """Return the path of the reader's `mine.py`; if it is missing, the template is copied there."""
     path = my_lessons() / "mine.py"
     if not path.exists():
         copy(TEMPLATE, path)
@@ -76,13 +77,13 @@ def network_file() -> Path:
 
 
 def _file():
-    """Return the path of the reader's `mine.py`, or that of the template where there is none."""
+    """Return the path of the reader's `mine.py`, or the path of the template if there is none."""
     path = my_lessons() / "mine.py"
     return path if path.is_file() else TEMPLATE
 
 
 class _Finder(MetaPathFinder):
-    """Finds the module `mine`, and nothing else."""
+    """Find the module `mine` for Python's import; leave all other modules to other finders."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -93,14 +94,17 @@ class _Finder(MetaPathFinder):
 
     @classmethod
     def invalidate_caches(cls):
-        """Do nothing: the file is looked for at each import.
+        """Do nothing: there is no cache, because the file is looked for at each import.
 
-        Python calls this on the class, which has no instance.
+        Python calls this on the class, of which there is no instance.
         """
 
 
 class _Mine(Loader):
-    """Run the reader's file as the module `mine`; raise LabError where the file cannot be used."""
+    """Run the reader's file as the module `mine`.
+
+    Raises  LabError if the file raises an error, or does not set what a lesson needs
+    """
 
     def __init__(self, file: Path):
         self.file = file
@@ -119,7 +123,10 @@ class _Mine(Loader):
 
 
 def _broken(file, error):
-    """Return the LabError for a file that raises: the line, and Python's message."""
+    """Return the LabError for a reader's file that raises: with the line, and Python's message.
+
+    error  the exception of the file
+    """
     line = None
     if isinstance(error, SyntaxError):
         line = error.lineno
@@ -144,9 +151,9 @@ def _is_in(frame, file):
 
 
 def _require_names(file, module):
-    """Raise LabError where the module does not set `network` or `inputs`.
+    """Raise LabError if the module does not set `network` or `inputs`.
 
-    Where only `labels` is missing, the LabError comes when a lesson asks for `labels`.
+    If it sets both but not `labels`, the LabError comes later, when a lesson asks for `labels`.
     """
     missing = [name for name in NAMES if name not in vars(module)]
     if {*missing} - {"labels"}:
@@ -172,7 +179,12 @@ def _unset(file, missing):
 
 
 def _require_fitting(file, module):
-    """Raise LabError where inputs and labels differ in number; switch the network to evaluation."""
+    """Prepare the reader's network for inference, and check the number of labels.
+
+    A network in training mode is switched to evaluation mode, and a line says so.
+
+    Raises  LabError if there are not as many labels as inputs
+    """
     if getattr(module.network, "training", False):
         module.network.eval()
         print(
@@ -191,11 +203,11 @@ def _require_fitting(file, module):
 
 
 class Named(NamedTuple):
-    """How the report names the reader's network.
+    """What the report says of the reader's network.
 
     network   name of its class
-    weights   number of its weights; None where it has no `parameters`
-    stand_in  whether it is the network of the template: the reader has not put in another one
+    weights   number of its weights; None if it has no method `parameters`
+    stand_in  True if it is still the network of the template
     """
 
     network: str
@@ -204,7 +216,7 @@ class Named(NamedTuple):
 
 
 def described() -> Named:
-    """Import the reader's network and return its `Named`, for the report.
+    """Import the reader's network, and return its name and size as a `Named`.
 
     Raises  LabError for a file that cannot be used
     """

@@ -1,8 +1,8 @@
-"""Draw ONNX models with netron, offline: one self-contained page, for a cell or a browser tab.
+"""Draw ONNX models with netron, without a network connection, for a cell or a browser tab.
 
-A model becomes one page: netron's own files and the graph, packed together. The page runs in a
-sandbox that may ask no host for anything. It works wherever the notebook does: behind a remote
-JupyterLab, in a saved page, on a machine without network.
+A model becomes one page that holds netron's own files and the graph. The page runs in a sandbox
+that may not contact any host. It works wherever the notebook does: in a remote JupyterLab, in a
+saved page, on a machine without network.
 
 Source   netron, https://github.com/lutzroeder/netron, MIT licence
 """
@@ -44,14 +44,16 @@ _MODULES = ("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuff
 def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -> None:
     """Show models side by side in a notebook, drawn by netron; do nothing outside a notebook.
 
+    Tensors above 16 KiB are left out of the drawing; `labkit view` shows them too. Without netron a
+    note says what is missing. In a headless run the drawing is written as a page of its own, and
+    the cell shows a link to that page, unless `embedded` is true.
+
     path           an ONNX file
     further_paths  ONNX files of the models to its right
-    embedded       also save the drawing in the executed notebook. JupyterLab shows a saved drawing
-                   only to the person who ran the notebook: put a picture beside it for others
-                   Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a
-                   note says what is missing. In a headless run the drawing becomes a page of its
-                   own, and the cell shows a link to that page, unless `embedded` is true.
-    Raises  LabError for a file that is not an ONNX model
+    embedded       True: save the drawing in the executed notebook, too. JupyterLab shows a saved
+                   drawing only to the person who ran the notebook, so put a picture beside it for
+                   others
+    Raises         LabError for a file that is not an ONNX model
     """
     from IPython.display import HTML, display
 
@@ -67,9 +69,11 @@ def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -
 
 
 def _linked(graphs):
-    """Write the drawing as a page in artifacts/graphs, and return HTML that links to it.
+    """Write a drawing as a page into artifacts/graphs, and return HTML with a link to the page.
 
-    The link starts from the folder of the executed notebook, artifacts/executed/PROFILE.
+    The link is relative to the folder of the executed notebook, artifacts/executed/PROFILE.
+
+    graphs  list of `Graph`
     """
     text = page(graphs)
     name = f"{short_digest(text)}.html"
@@ -79,9 +83,10 @@ def _linked(graphs):
 
 
 def whole_page(path: str | Path, *further_paths: str | Path) -> str:
-    """Return one HTML page for a browser tab, with the models side by side.
+    """Return one HTML page for a browser tab, with models side by side.
 
-    Raises  LabError for a file that is not an ONNX model; Unavailable without netron
+    path, further_paths  ONNX files, from left to right
+    Raises               LabError for a file that is not an ONNX model; Unavailable without netron
     """
     graphs = [
         _read_graph(name, largest_tensor=_largest_tensor(Path(name)))
@@ -91,16 +96,19 @@ def whole_page(path: str | Path, *further_paths: str | Path) -> str:
 
 
 def open_tab(address: str) -> None:
-    """Open a browser tab where there is a display.
+    """Open an address in a browser tab, if there is a display.
 
-    Without a display nothing happens: a browser of the terminal would take the terminal's place.
+    Without a display nothing happens: a text browser would take over the terminal.
     """
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open_new_tab(address)
 
 
 def _largest_tensor(path):
-    """Return the size in bytes above which tensors of this file are left out of the drawing."""
+    """Return the size in bytes of the largest tensor of this file that is drawn with its values.
+
+    path  an ONNX file: a large one is drawn without its large tensors
+    """
     if path.is_file() and path.stat().st_size <= WHOLE_MODEL:
         return WHOLE_MODEL
     return IN_A_LARGE_MODEL
@@ -113,7 +121,7 @@ class Graph(NamedTuple):
     """A model ready to be drawn.
 
     name        the file's name
-    packed      the model as serialized bytes, without the values of large tensors
+    packed      the serialized model as bytes, without the values of large tensors
     operators   names of the operators in the graph
     """
 
@@ -123,11 +131,12 @@ class Graph(NamedTuple):
 
 
 def _read_graph(path, *, largest_tensor):
-    """Read the `Graph` of an ONNX file. No other file is opened, whatever the model refers to.
+    """Read an ONNX file as a `Graph`. No other file is opened, even if the model refers to one.
 
-    largest_tensor  bytes; the values of tensors above this size are left out
-    Raises          LabError for a file that is not ONNX or has no nodes; a wrong graph is drawn as
-                    it is
+    A graph that is wrong in other respects is read as it is.
+
+    largest_tensor  in bytes: the values of larger tensors are left out
+    Raises          LabError for a file that is not ONNX, or has no nodes
     """
     path = Path(path)
     model = parsed(path)
@@ -142,7 +151,7 @@ def _read_graph(path, *, largest_tensor):
 
 
 def _empty(tensor):
-    """Remove a tensor's values, in place; name, type and shape stay."""
+    """Remove the values of a tensor in place. Name, type and shape stay."""
     short = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
     short.data_location = TensorProto.EXTERNAL
     short.external_data.add(key="location", value=_LEFT_OUT)
@@ -155,14 +164,14 @@ def _empty(tensor):
 def page(graphs, *, height=None):
     """Return HTML that draws each `Graph` in a frame of its own, side by side.
 
-    height  of the frames in CSS pixels; None: as high as the browser's window
-    Raises  Unavailable, where netron is not installed
+    height  height of the frames in CSS pixels; None: as high as the browser's window
+    Raises  Unavailable if netron is not installed
     """
     return cards.template("frames.html").render(graphs=graphs, height=height, document=_document)
 
 
 def _document(graph):
-    """Return netron's page with one `Graph` in it, which draws itself when opened."""
+    """Return an HTML document with netron, which draws one `Graph` when it is opened."""
     netron = _netron()
     # The descriptions of the graph's own operators only: those of all operators take 5 MB.
     operators = [entry for entry in netron["operators"] if entry["name"] in graph.operators]
@@ -178,10 +187,10 @@ def _document(graph):
 
 @functools.cache
 def _netron():
-    """Read the parts of netron's own files that the page with a graph needs.
+    """Read the parts of netron's own files that a page needs. Returns a dictionary.
 
-    Returns a dictionary: "style" is CSS and "body" is HTML, both as text; "modules" is the text of
-    `_packed`, which holds netron's JavaScript; "operators" is the list of what ONNX's operators do.
+    Its keys: "style" is CSS and "body" is HTML, both as text. "modules" is netron's JavaScript, a
+    text that `_packed` made. "operators" is a list of dicts that describe the operators of ONNX.
     """
 
     def read(name):
@@ -198,7 +207,10 @@ def _netron():
 
 
 def _netron_folder():
-    """Return the folder of netron's files; Unavailable where netron is not installed."""
+    """Return the folder of netron's files.
+
+    Raises  Unavailable if netron is not installed
+    """
     netron = packages.imported(
         "netron", problem="netron is not installed: the graph cannot be drawn."
     )
@@ -206,9 +218,9 @@ def _netron_folder():
 
 
 def _packed(data):
-    """Compress bytes, and return them as base64 text.
+    """Compress bytes with gzip, and return them as base64 text.
 
-    The same bytes always give the same text, because gzip's time stamp is left out.
+    The same bytes always give the same text, because gzip's time stamp is set to 0.
     """
     level = 9 if len(data) < _SHRINKS else 0
     return base64.b64encode(gzip.compress(data, level, mtime=0)).decode()

@@ -13,9 +13,9 @@ from labkit.notebook import read_notebook
 
 
 def readable_pages(notebooks):
-    """Write a readable HTML page beside each executed notebook, unless an up-to-date page is there.
+    """Write each executed notebook as an HTML page beside it, unless that page is up to date.
 
-    notebooks  their paths
+    notebooks  paths of executed notebooks
     returns    {path of a notebook: path of its page}
     """
     pages = {notebook: notebook.with_suffix(".html") for notebook in notebooks}
@@ -39,7 +39,11 @@ def _changed_at(path):
 
 
 def _write(path):
-    """Write an executed notebook as one HTML page; nbconvert's full page would fetch scripts."""
+    """Write an executed notebook as one HTML page that fetches nothing.
+
+    nbconvert writes the body of the page. Its complete page is not used, because that fetches
+    scripts.
+    """
     notebook = read_notebook(path)
     # Draw the formulas, hide the cells that are hidden in JupyterLab, and describe the pictures.
     for cell in notebook.cells:
@@ -69,9 +73,9 @@ def _exporter():
 
 
 def _formula(match):
-    """Return a formula as MathML, which browsers draw themselves; as code where it is not LaTeX.
+    """Return a formula as MathML, which browsers draw themselves; if it is no LaTeX, as HTML code.
 
-    match  of the regular expression in `_write`: "$$formula$$" or "$formula$"
+    match  match of the regular expression in `_write`: "$$formula$$" or "$formula$"
     """
     from latex2mathml.converter import convert
 

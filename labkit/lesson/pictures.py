@@ -1,4 +1,4 @@
-"""Store the picture to remember of a lesson, which the report shows.
+"""Store the one picture of a lesson that a reader should remember, for the report.
 
 It is a small PNG in `artifacts/pictures/`, one per run.
 """
@@ -16,18 +16,22 @@ DPI = 90  # a picture of 6.5 inches has 585 pixels, and 20 to 60 kB
 
 
 class StoredPicture(NamedTuple):
-    """The file of a picture, relative to artifacts/, and what the picture shows, in words."""
+    """A picture that was stored for a run.
+
+    file   path of the PNG, relative to artifacts/
+    words  what the picture shows, in words
+    """
 
     file: str | None
     words: str | None
 
 
 def keep(picture: Any, run_key: str) -> StoredPicture:
-    """Store a picture as the picture of a run, and return its `StoredPicture`.
+    """Store a picture as the one picture of a run. Returns its `StoredPicture`.
 
-    picture  the name of the function of `labkit.plots` that drew it, such as "ladder", or a figure
+    picture  a figure, or the name of the function of `labkit.plots` that drew it, such as "ladder"
     run_key  key of the run; an earlier picture of this run is replaced
-    Raises   LessonError where no function of that name has drawn a picture
+    Raises   LessonError if no function of this name has drawn a picture
     """
     from labkit.plots.canvas import in_words
 
@@ -41,7 +45,11 @@ def keep(picture: Any, run_key: str) -> StoredPicture:
 
 
 def _last_drawn(name):
-    """Return the figure that the function of this name in `labkit.plots` drew last."""
+    """Return the figure that this function of `labkit.plots` drew last.
+
+    name    name of the function
+    Raises  LessonError if it has drawn none
+    """
     from labkit.plots.canvas import drawn
 
     if name not in drawn:
@@ -55,7 +63,10 @@ def _last_drawn(name):
 
 
 def as_uri(file: str | None) -> str | None:
-    """Return a stored picture as a data URI, for pages that fetch nothing; else None."""
+    """Return a stored picture as a data URI, which a page can hold; None if there is no such file.
+
+    file  path relative to artifacts/, or None
+    """
     path = artifacts() / file if file else None
     if path is None or not path.is_file():
         return None

@@ -1,7 +1,11 @@
 """Compute from the ledger how far the reader is: lessons done, exercises solved, predictions near.
 
-Only what the reader did counts: runs by hand, the first answer to each question (the second time
-the result is known), and exercises that passed in a run that did not fill in the reference answers.
+Only the reader's own work counts:
+
+- for lessons and predictions, runs by hand;
+- for predictions, the first answer to each question, because later the result is known;
+- for exercises, runs that did not fill in the reference answers.
+
 Rows that came from others with `labkit ledger merge` do not count.
 """
 
@@ -22,9 +26,12 @@ KIND_OF_OTHER_UNITS = "counts and sizes"
 class Step(NamedTuple):
     """What the reader did in one lesson.
 
+    name       name of the lesson
     state      "done", "begun" or "" (not begun)
-    solved     number of exercises that passed, of `exercises`
-    near, off  number of predictions that were near the result, and of those that were not
+    solved     number of exercises that passed
+    exercises  number of exercises of the lesson
+    near       number of predictions that were near the result (`_is_near`)
+    off        number of predictions with the verdict "off"
     """
 
     name: str
@@ -39,8 +46,9 @@ class Step(NamedTuple):
 class Progress:
     """How far the reader is in the course.
 
-    steps     the `Step` of each lesson, in order
-    leanings  one sentence per kind of guess: whether the reader guesses too high or too low
+    steps     list of a `Step` for each lesson, in order
+    leanings  sentences on the reader's guesses, one for each kind of guess: are they too high or
+              too low?
     """
 
     steps: list
@@ -52,7 +60,7 @@ class Progress:
 
     @property
     def following(self):
-        """Return the name of the first lesson that is not done, or None."""
+        """Return the name of the first lesson that is not done; None if all are done."""
         for step in self.steps:
             if step.state != "done":
                 return step.name
@@ -61,7 +69,7 @@ class Progress:
     def summary(self):
         """Return the progress in one sentence.
 
-        Such as "2 of 16 lessons run to their end, 5 of 41 exercises solved by you, 7 of 12
+        An example: "2 of 16 lessons run to their end, 5 of 41 exercises solved by you, 7 of 12
         predictions near."
         """
         done = sum(step.state == "done" for step in self.steps)
@@ -77,7 +85,7 @@ class Progress:
 
 
 def progress() -> Progress:
-    """Return the `Progress` of the reader of this ledger."""
+    """Return the `Progress` of the reader, from the ledger."""
     runs = sorted(find(Run, reported_by=None), key=lambda run: run.started_utc)
 
     # Exercises count in runs that did not fill in the reference answers.
@@ -96,11 +104,11 @@ def progress() -> Progress:
 
 
 def _first_guesses(by_hand):
-    """Return {(notebook, prediction id): `Prediction`}: the reader's first answer to each question.
+    """Return the reader's first answer to each question: {(notebook, prediction id): `Prediction`}.
 
     Answers that were given after the result was shown do not count.
 
-    by_hand  {run key: notebook}, the oldest run first
+    by_hand  {run key: notebook} of the runs by hand, the oldest first
     """
     rows = find(Prediction, source="reader")
     first = {}
@@ -137,14 +145,20 @@ def _step(lesson, ended, begun, solved, guesses):
 
 
 def _is_near(row):
-    """Return whether a guess is right or close, or inside the interval of the result."""
+    """Return whether a guess is right, close, or inside the interval of the result.
+
+    row  a `Prediction` with its verdict
+    """
     return row.verdict in ("right", "close") or (row.verdict == "open" and not row.reason)
 
 
 def _leanings(rows):
-    """Return a sentence per kind of guess: how many guesses were too high, and by what factor.
+    """Return a tuple of sentences on the reader's guesses, one for each kind of guess.
 
-    A kind with fewer than MIN_GUESSES guesses gets none.
+    A sentence says how many guesses were too high, and by what factor. A kind is, for example,
+    "time" or "per cent". A kind with fewer than `MIN_GUESSES` guesses gets no sentence.
+
+    rows  `Prediction` rows
     """
     pairs_by_kind = {}
     for row in rows:
@@ -162,7 +176,10 @@ def _leanings(rows):
 
 
 def _leaning(kind, pairs):
-    """Return the sentence about one kind of guess; `pairs` are (guess, result)."""
+    """Return the sentence on the guesses of one kind.
+
+    pairs  list of (guess, result)
+    """
     high = sum(guess > result for guess, result in pairs)
     low = sum(guess < result for guess, result in pairs)
     factors = [guess / result for guess, result in pairs if guess > 0 and result > 0]
@@ -173,7 +190,10 @@ def _leaning(kind, pairs):
 
 
 def _typically(factor):
-    """Say in words what the median factor of guess and result is."""
+    """Return what the middle guess is, in words: "the middle one is 2 times too high".
+
+    factor  median of guess / result
+    """
     distance = max(factor, 1 / factor)
     if distance < 1.1:
         return "the middle one is right"

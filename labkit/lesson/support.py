@@ -1,4 +1,4 @@
-"""Import the module with the code that one lesson alone needs, from notebooks/support."""
+"""Import the code that only one lesson needs, from notebooks/support."""
 
 import importlib
 import sys
@@ -11,8 +11,8 @@ from labkit.files import root
 def load_support(name: str) -> ModuleType:
     """Import a module of notebooks/support and return it, whatever the current folder is.
 
-    name    such as "pruning_and_coding"
-    Raises  LessonError where there is no such file: a wheel of labkit brings no lessons
+    name    name of the module, such as "pruning_and_coding"
+    Raises  LessonError if there is no such file; labkit from a wheel does not contain the lessons
     """
     folder = root() / "notebooks" / "support"
     if not (folder / f"{name}.py").is_file():

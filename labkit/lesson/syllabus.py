@@ -12,7 +12,12 @@ from labkit.notebook import read_notebook
 
 
 class LessonPage(NamedTuple):
-    """A lesson: title, question and minutes from its first cell, exercises from all cells."""
+    """A lesson of the course, as its notebook describes it.
+
+    title, question  from the first cell
+    minutes          working time of a reader, with the exercises; None if the first cell has none
+    exercises        list of the `Exercise` that the cells check
+    """
 
     path: Path
     title: str
@@ -27,9 +32,9 @@ class LessonPage(NamedTuple):
 
     @property
     def slug(self):
-        """Return the name without its number, such as "what-limits-speed".
+        """Return the slug of the lesson, which is its name without the number: "compile-and-amp".
 
-        Recorded rows and claims are found by the slug.
+        Recorded rows and claims name the lesson by its slug.
         """
         return slug(self.name)
 
@@ -79,13 +84,13 @@ def _read_lesson(path):
 
 
 def new_lesson(number: str, name: str) -> Any:
-    """Begin a lesson from the templates: a notebook that runs, its exercises, and test answers.
+    """Begin a new lesson from templates: a notebook that runs, its exercises, and test answers.
 
     number   two digits, such as "21"
     name     words joined by underscores, such as "a_lesson_of_mine"
-    returns  the paths of the three files
-    Raises   LabError for a number or name of another form, and where a lesson has that number
-             already
+    returns  the paths of the three new files
+    Raises   LabError for a number or name of another form, and for a number that a lesson already
+             has
     """
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LabError(

@@ -12,10 +12,10 @@ NOT_MEASURED = "not measured in this run"
 
 
 class Bounds(NamedTuple):
-    """The range in which a claim says that its number lies; None: no bound on that side.
+    """The range in which the number of a claim has to lie; None: no bound on that side.
 
-    at_least, at_most  belong to the range
-    above, below       do not belong to the range
+    at_least, at_most  bounds that belong to the range
+    above, below       bounds that do not belong to the range
     """
 
     at_least: float | None = None
@@ -24,10 +24,10 @@ class Bounds(NamedTuple):
     below: float | None = None
 
     def verdict(self, low, high):
-        """Judge the interval from `low` to `high`: "holds", "fails" or "inconclusive".
+        """Return the verdict on an interval: "holds", "fails" or "inconclusive".
 
-        It holds where the whole interval lies within the bounds, and fails where the whole interval
-        lies beyond one of them.
+        The claim holds if the whole interval lies within the bounds. It fails if the whole interval
+        lies beyond one of the bounds.
         """
         if self._is_large_enough(low) and self._is_small_enough(high):
             return "holds"
@@ -39,27 +39,28 @@ class Bounds(NamedTuple):
         return "inconclusive"
 
     def _is_large_enough(self, number):
-        """Return whether a number is large enough for the lower bounds."""
+        """Return whether a number is within the lower bounds, `at_least` and `above`."""
         if self.at_least is not None and number < self.at_least:
             return False
         return self.above is None or number > self.above
 
     def _is_small_enough(self, number):
-        """Return whether a number is small enough for the upper bounds."""
+        """Return whether a number is within the upper bounds, `at_most` and `below`."""
         if self.at_most is not None and number > self.at_most:
             return False
         return self.below is None or number < self.below
 
 
 class Evidence(NamedTuple):
-    """The numbers behind a claim or a result; None where nothing was measured, except `doubt`.
+    """The numbers by which a claim or a prediction is judged.
 
-    value      an option, a number, or the point estimate of an interval
-    low, high  the interval that is judged: of a ratio of timings, widened on both sides by the
-               noise floor
-    floor      the noise floor of the ratio as a fraction, 0 for all else
-    doubt      why these numbers cannot decide a claim, wherever they lie; None: they can
-    basis      the kind of interval and its sample size, such as "t, n = 3", where it has a name
+    value      an option, a number, or the point estimate of an interval; None: nothing was measured
+    low, high  the interval that is judged. The interval of a ratio of timings has been widened on
+               both sides by the noise floor
+    floor      the noise floor of a ratio as a fraction; 0 for all other values
+    doubt      why these numbers cannot decide a claim, wherever its bounds lie; None: they can
+    basis      kind of interval and number of samples, such as "t, n = 3"; None for a kind without a
+               name
     """
 
     value: float | str | None = None
@@ -70,7 +71,10 @@ class Evidence(NamedTuple):
     basis: str | None = None
 
     def numbers(self):
-        """Return {field: value} for the fields that a ledger row takes from this evidence."""
+        """Return the fields of a ledger row that come from this evidence, as {field: value}.
+
+        The fields are "value", "low", "high" and "basis".
+        """
         return {"value": self.value, "low": self.low, "high": self.high, "basis": self.basis}
 
 
@@ -78,11 +82,10 @@ NOTHING = Evidence(doubt=NOT_MEASURED)
 
 
 def weigh(value: Any) -> Evidence:
-    """Return the `Evidence` in an option, a number, a `Ratio` or an `Interval`.
+    """Return the `Evidence` that a measured value gives.
 
-    None and NaN count as not measured.
-
-    Raises  LessonError for a bare pair of numbers, which does not say how many samples it rests on
+    value   an option (a text), a number, a `Ratio` or an `Interval`. None and NaN: not measured
+    Raises  LessonError for a plain pair of numbers: an interval has to name its number of samples
     """
     if value is None:
         return NOTHING
@@ -104,10 +107,10 @@ def weigh(value: Any) -> Evidence:
 
 
 def _weigh_interval(interval, samples, kind):
-    """Return the `Evidence` in a `Ratio` or an `Interval`.
+    """Return the `Evidence` that a `Ratio` or an `Interval` gives.
 
-    samples  their number
-    kind     their name: "pairs" or "samples"
+    samples  number of samples
+    kind     word for the samples, in a message: "pairs" or "samples"
     """
     low = float(interval.low)
     high = float(interval.high)
@@ -140,11 +143,14 @@ def _weigh_interval(interval, samples, kind):
 
 
 def of_prediction(row):
-    """Return the verdict on a revealed prediction: "no answer", "right", "close", "off" or "open".
+    """Return the verdict on a prediction: "no answer", "right", "close", "off" or "open".
 
-    Only a number can be "close". The verdict is "open" where the run cannot judge the answer: there
-    is no result, there is a reason to doubt it, or the answer is far from the result and still
-    inside its interval.
+    A number is "right" within a factor of `RIGHT` of the result, "close" within a factor of
+    `CLOSE`. An option is "right" or "off".
+
+    The verdict is "open" where the run cannot judge the answer. Then there is no result, or there
+    is a reason to doubt the result, or the answer is a number that is not right but lies inside the
+    interval of the result.
 
     row  a `Prediction` with its result
     """
@@ -172,12 +178,13 @@ def of_prediction(row):
 
 
 def of_claim(evidence, bounds, reason=None):
-    """Return (verdict, why the claim stays open) of a claim.
+    """Return (verdict, reason) of a claim.
 
     evidence  an `Evidence`
     bounds    a `Bounds`
-    reason    why the number proves nothing, wherever it lies: the verdict is then "inconclusive"
-    returns   "holds", "fails" or "inconclusive"; and a text, None where the evidence decides
+    reason    why the evidence cannot decide; the verdict is then "inconclusive"
+    returns   the verdict is "holds", "fails" or "inconclusive". The reason is a text that says why
+              the claim stays open; None where the evidence decides
     """
     if reason or evidence.doubt:
         return "inconclusive", reason or evidence.doubt

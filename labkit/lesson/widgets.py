@@ -1,6 +1,7 @@
-"""Show the widgets of a prediction, for a reader who can click.
+"""Show the widgets by which a reader who can click answers a prediction.
 
-The kernel may handle a click in another thread, while a cell runs, and two clicks at once.
+The kernel may handle a click in another thread while a cell runs. It may also handle two clicks at
+the same time.
 """
 
 import threading
@@ -15,10 +16,10 @@ _one_at_a_time = threading.RLock()
 
 
 def show_question(row, options, record):
-    """Show one button per option, or a number field with a button.
+    """Show a button for each option, or a field for a number.
 
-    The reader's answer is shown as an output of its own, not as a widget: a saved notebook still
-    has the answer when the kernel is gone.
+    The reader's answer is shown as an output, which is no widget. So a saved notebook still shows
+    the answer when its kernel has ended.
 
     row      the `Prediction` as stored so far
     options  texts of the buttons; None: show the number field
@@ -40,7 +41,11 @@ def show_question(row, options, record):
 
 
 def _choices(options, row, answer):
-    """Return a button for each option, with the option that was clicked last marked."""
+    """Return a list of buttons, one for each option; the button that was clicked last is marked.
+
+    row     the `Prediction`: an answer in it is marked from the start
+    answer  function (option) that stores and shows the answer
+    """
     buttons = [
         widgets.Button(description=option, layout=widgets.Layout(width="auto"))
         for option in options
@@ -67,10 +72,14 @@ def _choices(options, row, answer):
 
 
 def _number_field(row, answer):
-    """Return [number field, unit, button]. A number is recorded when the field is left, too.
+    """Return [number field, label with the unit, button].
 
-    It is a text field, because a browser's number field turns 1,5 into 15 where the comma is not
-    its decimal sign.
+    The number is recorded when the button is clicked, and when the reader leaves the field. The
+    field is a text field: a browser's number field turns 1,5 into 15 if its decimal sign is not the
+    comma.
+
+    row     the `Prediction`; its answer is the first value of the field
+    answer  function (number) that stores and shows the answer
     """
     field = widgets.Text(value=f"{float(row.answer):g}", layout=widgets.Layout(width="8em"))
     field.continuous_update = False

@@ -1,10 +1,10 @@
-"""Measuring that can be believed. Every measured number of the course comes from here.
+"""Measure times, memory and energy. Every measured number of the course comes from here.
 
-`latency` times one function, and `in_turn` times several. `compare` times several that have to do
-the same work. `memory` and `energy` measure one call, and `multiply_adds` counts the arithmetic of
-a network. `neighbour` disturbs a measurement on purpose; `queued` shows how a queue deceives a
-stopwatch. Every function that measures times has an argument `device`: a device, or a `Clock`, so
-that a `SimulatedMachine` can stand in for the real machine.
+`latency` times one function, and `in_turn` times several functions. `compare` also times several
+functions, which have to do the same work. `memory` and `energy` measure one call, and
+`multiply_adds` counts the arithmetic of a network. `neighbour` disturbs a measurement on purpose.
+`queued` shows how a queue deceives a stopwatch. Every function that measures times has an argument
+`device`: a device, or a `Clock`, so that a `SimulatedMachine` can stand in for the real machine.
 """
 # ruff: noqa: F401 (what is offered here)
 

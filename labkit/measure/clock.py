@@ -1,4 +1,4 @@
-"""The clock that times a call, and the plan that says how many calls are timed."""
+"""Time a call with the clock of a device, and decide how many calls are timed."""
 
 import math
 import time
@@ -21,14 +21,15 @@ WARMUP_SHARE = 0.3  # of the time budget
 class Plan:
     """Time budget and precision of a measurement.
 
-    seconds      time budget of the timed calls. Only the six samples that the interval of a median
-                 needs may exceed it
-    precision    stop early when half the width of the 95 % interval, divided by the value, is at
-                 most this (after 0.3 s at least)
-    min_samples  take at least this many samples, if the budget allows: p95 needs 130 of them, p99
-                 needs 662
+    seconds      time budget of the timed calls. A measurement may exceed the budget to take the
+                 samples that its result needs: `latency` 6 samples, `compare` 11 rounds
+    precision    stop before the budget is spent when the result is this precise: half the width of
+                 the 95 % interval, divided by the value. Such a stop comes after 0.3 s at the
+                 earliest
+    min_samples  for `latency`: take at least this many samples, if the budget allows. The p95 needs
+                 130 samples, the p99 needs 662
     max_samples  take at most this many samples
-    seed         seed of the random order
+    seed         seed of the random order of the arms
     """
 
     seconds: float = 3.0
@@ -46,11 +47,12 @@ def sample_until_precise(plan, clock, take_sample, *, relative_width, first_chec
     plan            the `Plan` with the budget and the precision
     clock           the `Clock` that measures how much of the budget is spent
     take_sample     function (sample number) -> sample
-    relative_width  function (list of samples) -> the number that `plan.precision` bounds: half the
-                    width of their 95 % interval, for times divided by the median
+    relative_width  function (list of samples) -> half the width of the 95 % interval, divided by
+                    the value. The result is precise enough when this number is at most
+                    `plan.precision`
     first_check     number of samples at which the width is computed for the first time
-    min_samples     number of samples to take even when the budget is spent, up to twice the budget;
-                    six samples are taken in any case
+    min_samples     number of samples to take even if the budget is exceeded. Once twice the budget
+                    is spent, six samples are enough
     """
     samples = []
     next_check = first_check
@@ -82,16 +84,16 @@ def sample_until_precise(plan, clock, take_sample, *, relative_width, first_chec
 class Clock:
     """Clock and counters of a device. `latency` and `compare` accept a `Clock` as their `device`.
 
-    device       name of the device in the rows
+    device       name of the device, as it is written into the ledger
     now          function () -> seconds
     synchronize  function () -> None; returns when the device has finished all its work
     event        function () -> marker with record() and elapsed_time(end) in ms, for devices with a
-                 clock of their own
+                 clock of their own; None: `now` is read
     usage        function () -> `noise.Usage`, the counters of the machine
     reset_peak   function () -> None; resets the peak of the memory allocator
     peak_bytes   function () -> bytes at the peak since the reset; None without such a counter
-    computed     function () -> seconds that this thread has computed, waiting not included; None
-                 for GPUs
+    computed     function () -> seconds for which this thread has had a core, without the time that
+                 it waited or slept; None for GPUs
     """
 
     device: str = "cpu"
@@ -104,9 +106,10 @@ class Clock:
     computed: Callable | None = None
 
     def time(self, fn, args=(), *, calls=1):
-        """Time `calls` calls of `fn(*args)`, from an idle device to an idle device.
+        """Time `calls` successive calls of `fn(*args)`.
 
-        Returns (seconds per call, output of the last call).
+        Returns (seconds per call, output of the last call). The time ends when the device has
+        finished its work. The device must be idle before the first call.
         """
         # With events, the device itself takes the times.
         if self.event is not None:
@@ -130,7 +133,9 @@ class Clock:
 def warm_up(clock, fn, calls, plan):
     """Call `fn` until its time is stable, or until 30 % of the budget is spent.
 
-    Returns (list of seconds per call, True if the time became stable).
+    calls    list of argument tuples, used in rotation
+    plan     the `Plan` with the budget
+    returns  (list of seconds per call, True if the time became stable)
     """
     seconds = []
     start = clock.now()
@@ -183,10 +188,10 @@ def clock_of(device=None):
 
 
 def as_calls(inputs):
-    """Return rotating inputs as a list of argument tuples.
+    """Return the inputs of a measurement as a list of argument tuples, one for each call.
 
-    inputs  a list with one entry per call: a tensor, or a tuple of arguments. One tensor is one
-            call; None is one call without arguments
+    inputs  a list with one entry per call, each a tensor or a tuple of arguments. A single tensor
+            stands for one call with this argument, None for one call without arguments
     """
     if inputs is None:
         return [()]
@@ -201,11 +206,11 @@ def as_calls(inputs):
 
 
 def provenance(clock):
-    """Return the fields of a ledger row that say where and when it was measured.
-
-    clock  the `Clock` that the row is measured with
+    """Return the fields of a ledger row that say where and when the row was measured.
 
     The fields are device, threads, machine_key, commit and measured_utc.
+
+    clock  the `Clock` that the row is measured with
     """
     fields = {
         "device": clock.device,

@@ -1,4 +1,4 @@
-"""Which of several functions is faster, and is the difference real on this machine today?"""
+"""Compare the speed of several functions, and judge whether a difference is more than noise."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,52 +32,56 @@ def compare(
     plan: Plan | None = None,
     turns: str = "series",
 ) -> "Comparison":
-    """Time functions, the arms, against the first of them. Returns a `Comparison` of ratios.
+    """Time several functions, and compare each with the first one. Returns a `Comparison`.
 
-    A ratio above 1 means that the arm is faster than the first arm.
+    The functions are called arms, as in a clinical trial. The ratio of an arm is the time of the
+    first arm divided by the time of this arm: above 1, the arm is faster than the first.
 
     arms       {name: function}, called without arguments, or as fn(*input) over rotating `inputs`
     tolerance  largest difference of the outputs, relative to the largest value of the first arm's
                output
     inputs     list of inputs, each a tensor or a tuple of arguments, used in turn; None: no
                arguments
-    second_session  the first arm built a second time, where arms are sessions of an engine; it then
-                    serves as the null arm (step 3)
+    second_session  only for arms that are sessions of an inference engine: the first session, built
+                    a second time from the same file. It serves as the null arm (step 3)
     batch      leading dimension that every output must have; None: any
     device     a device, or a `Clock` to measure with
-    plan       `Plan(seconds=..., precision=...)`; the precision is half the width of the widest
-               interval of a ratio, divided by the ratio. The 11 rounds that a verdict needs may
-               take up to twice the budget; the 6 rounds that an interval needs are always timed
+    plan       `Plan(seconds=..., precision=...)`. Timing stops early when half the width of each
+               ratio's interval, divided by the ratio, is at most `precision`. To time the 11 rounds
+               that a verdict needs, up to twice the budget is spent; 6 rounds are timed in any case
     turns      "series": how fast is an arm that runs alone? "calls": how fast is it where calls of
                all arms alternate?
     Raises     MeasureError: the arms do not do the same work
 
     1. Check: every arm must give the same answers (`equality`). An arm is called twice without
        inputs, four times with one or two inputs, six times with more. A single input is also given
-       as a copy in reverse order; inputs are never written to. If two calls return the same memory,
+       as a copy in reverse order. Inputs are never written to. If two calls return the same memory,
        that output is overwritten, the arm is called once more, and the output is restored: this
        finds an arm that only returns a stored answer.
     2. Warm up every arm. None of these calls counts.
-    3. Time rounds. In each round every arm is timed once, in random order, and the first arm a
-       second time (the null arm). By default an arm is called in a series, at least 8 times and for
-       20 ms. The first calls of a series do not count: they fetch what the arm before pushed out of
-       the cache. A small budget makes the series shorter; a budget that does not hold two calls of
-       each arm leaves single calls, and `turns` of the row is then "calls". A round gives one ratio
-       for each arm, from two times that were taken under nearly the same conditions. The result is
-       the median of these ratios and its interval. The first calls of the series give a second
-       ratio, the row's `beside`: that of calls that alternate.
+    3. Time rounds. In each round every arm is timed once, in random order. The first arm is timed a
+       second time in each round, as the null arm. A round gives one ratio for each arm, from two
+       times that were taken under nearly the same conditions. The result is the median of these
+       ratios with its interval.
     4. Judge. The null arm shows which differences this machine measures between equal arms. They
        form a band around 1, the noise floor. A ratio counts as different from 1 only if its whole
        interval lies outside the band.
 
-    Two sessions of one file may differ, depending on where their weights lie in memory. Where calls
-    alternate, the first arm is called twice in a round and so finds its weights in the cache more
-    often than the others. Give `second_session`, therefore, where engines are compared.
+    By default an arm is called in a series when its turn comes: at least 8 times and for 20 ms. The
+    first calls of a series do not count, because the arm before has pushed this arm's data out of
+    the cache. They give a second ratio, `beside` of the row: an estimate of the ratio where calls
+    of all arms alternate. A small budget makes the series shorter. If it does not hold two calls of
+    each arm, single calls are timed, and `turns` of the row is then "calls".
 
-    Waiting for a core is added to both times of a ratio and moves the ratio towards 1. The clock of
-    this thread stands still while the thread waits. Its times are used if waiting alone slowed the
-    arms down and no other thread of this process computed. The row's `noise` says so; otherwise
-    `noise` says that the true difference may be larger.
+    Give `second_session` where engines are compared, for two reasons. Two sessions of one file may
+    differ in speed, depending on where their weights lie in memory. And without it the first
+    session is called twice in a round, so it finds its weights in the cache more often than the
+    other sessions.
+
+    Waiting for a core adds to both times of a ratio, so the ratio comes out closer to 1 than it is.
+    The clock of the measuring thread stands still while the thread waits. Its times are used if the
+    thread never slept and no other thread of this process computed; `noise` of the row then says
+    so. Otherwise `noise` says that the true difference may be larger.
     """
     require_known(turns, TURNS, "order of turns")
     clock = clock_of(device)
@@ -132,7 +136,10 @@ def compare(
 
 
 def _beside_fields(baseline_s, arm_s, floor):
-    """Return the fields of a row about the first calls of the series; {} if there are too few.
+    """Return the ratio of the first calls of all series as fields of a `rows.Ratio`.
+
+    The fields are "beside", "beside_low", "beside_high" and "beside_floor". If there are too few
+    first calls for an interval, the dictionary is empty.
 
     baseline_s, arm_s  (rounds,) seconds of the first calls of the first arm and of this arm
     floor              noise floor of the first calls, as `floor_of` returns it
@@ -151,8 +158,10 @@ def _beside_fields(baseline_s, arm_s, floor):
 def _ratio_row(name, baseline_s, arm_s, fields):
     """Return the `rows.Ratio` of one arm.
 
+    name               name of the arm
     baseline_s, arm_s  (rounds,) seconds per call of the first arm and of this arm
-    fields             further fields of the row
+    fields             {field: value} of the row that do not follow from these times, "floor" among
+                       them
     """
     ratios = baseline_s / arm_s
     interval = bootstrap_median(ratios)
@@ -175,9 +184,12 @@ def _ratio_row(name, baseline_s, arm_s, fields):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios of all arms to the first (`ratios`), and of the first to itself (`null`).
+    """The result of `compare`: how many times as fast each arm is as the first arm.
 
     `comparison["name"]` is the `rows.Ratio` of an arm.
+
+    ratios  {name of an arm: `rows.Ratio`}, without the first arm and the null arm
+    null    the `rows.Ratio` of the null arm, which is the first arm timed a second time
     """
 
     ratios: dict
@@ -188,14 +200,15 @@ class Comparison:
 
     @property
     def rows(self):
-        """All rows for the ledger, the null arm's included."""
+        """All `rows.Ratio` of the comparison as a tuple; the null arm's row is the last."""
         return (*self.ratios.values(), self.null)
 
     @property
     def frame(self):
         """Return the comparison as a DataFrame with one row for each arm but the first.
 
-        Where the ratio of alternating calls differs from "median", there is a column "beside".
+        If for some arm the ratio of alternating calls differs from the ratio of the series by more
+        than the noise, the column "beside" shows the ratio of alternating calls.
         """
         import pandas as pd
 

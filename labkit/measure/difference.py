@@ -1,6 +1,6 @@
-"""How two outputs differ, in words.
+"""Say in words how two outputs differ.
 
-The words name the first tensor that differs, by how much it does, and the likely mistake.
+The text names the first tensor that differs, the size of the difference, and the likely mistake.
 """
 
 import itertools
@@ -14,9 +14,10 @@ CAUSE_TOLERANCE = 0.02  # a mistake is named only if the outputs agree this well
 
 
 def flatten(output):
-    """Return {name: tensor} with a copy on the CPU of each array or number in a nested output.
+    """Copy each array or number of a nested output to the CPU. Returns {name: tensor}.
 
-    The names are those of messages: "the output", or "output 'logits'" where there are several.
+    The names are written for error messages: "the output" if there is one tensor, "output 'logits'"
+    if there are several.
 
     Raises  MeasureError: the output is None, or holds something that is not a number
     """
@@ -49,9 +50,11 @@ def flatten(output):
 
 
 def difference_of(expected, actual, tolerance):
-    """Describe the first difference between two outputs that `flatten` returned; None without one.
+    """Return the first difference between two outputs as a text, or None if they are equal.
 
-    tolerance  largest difference allowed, relative to the largest value of the tensor in `expected`
+    expected, actual  {name: tensor}, as `flatten` returned them
+    tolerance         largest difference allowed, relative to the largest value of the tensor in
+                      `expected`
     """
     if len(expected) != len(actual):
         return f"{len(actual)} outputs instead of {len(expected)}"
@@ -70,8 +73,8 @@ def difference_of(expected, actual, tolerance):
 def _tensor_difference(expected, actual, tolerance):
     """Return how a tensor differs from the expected one, as the end of a sentence.
 
-    The text names the likely mistake, such as a missing softmax, where there is one. Returns None
-    where the tensors are equal within the tolerance.
+    Where a common mistake explains the difference, such as a missing softmax, the text names the
+    mistake. Returns None where the tensors are equal within the tolerance.
     """
     expected_shape = tuple(expected.shape)
     shape = tuple(actual.shape)
@@ -111,7 +114,7 @@ def _tensor_difference(expected, actual, tolerance):
 
 
 def _is_transposed(expected, actual, tolerance):
-    """Return True if `actual` holds the numbers of `expected` with its dimensions exchanged."""
+    """Return True if `actual` is `expected` with its dimensions in another order."""
     if sorted(expected.shape) != sorted(actual.shape) or expected.ndim > MAX_DIMENSIONS:
         return False
     orders = itertools.permutations(range(expected.ndim))
@@ -119,7 +122,10 @@ def _is_transposed(expected, actual, tolerance):
 
 
 def _as_doubles(tensor):
-    """Return a tensor in double precision, with a complex number as two real ones."""
+    """Return a tensor as float64.
+
+    A complex tensor gets a last dimension of size 2, with the real and the imaginary part.
+    """
     import torch
 
     if tensor.is_complex():
@@ -128,10 +134,11 @@ def _as_doubles(tensor):
 
 
 def _likely_mistake(expected, actual, tolerance):
-    """Name the usual mistake that explains how two tensors of one shape differ; None if none does.
+    """Name the common mistake that explains how two tensors of one shape differ, or return None.
 
-    Each mistake is undone in turn: the named one is that without which the tensors agree within
-    `tolerance`. Tensors that agree as they are differ by rounding only, which no mistake explains.
+    Each mistake is undone in turn: transposed dimensions, a missing softmax, a softmax too many.
+    The mistake that is named is the first one without which the tensors agree within `tolerance`.
+    Tensors that agree as they are hold no mistake, only rounding.
     """
     if close(expected, actual, tolerance):
         return None

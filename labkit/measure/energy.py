@@ -1,4 +1,4 @@
-"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML).
+"""Measure the energy of a call, by the counter of the processor (RAPL) or of the GPU (NVML).
 
 Where a machine has no counter that may be read, the result holds the reason instead.
 """
@@ -39,12 +39,13 @@ class Energy(NamedTuple):
 
 
 def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" = None) -> Energy:
-    """Return the `Energy` of one call of `fn`: the mean of calls that go on for `seconds` seconds.
+    """Measure the energy of one call of `fn`: the mean of calls during `seconds` seconds.
 
-    device  device whose counter is read; None: the processor
+    device   device whose counter is read; None: the processor
+    returns  an `Energy`, with a reason in place of the number where there is no readable counter
 
-    The counter is read before and after the calls. It sees the whole processor or GPU: the energy
-    of other programs, and what the chip takes when idle, is included.
+    The counter is read before and after the calls. It counts the whole processor or GPU: the energy
+    of other programs, and the energy that the chip takes when idle, are included.
     """
     clock = clock_of(device)
     on_cpu = device is None or device.type == "cpu"
@@ -66,7 +67,9 @@ def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" 
 
 
 def _spent(before, after):
-    """Return the joules between two readings, each {counter: (microjoules, largest reading)}.
+    """Return the joules between two readings of the counters.
+
+    before, after  {counter: (microjoules, largest reading of the counter)}
 
     A counter that shows less than before has reached its largest reading and begun again at 0.
     """
@@ -81,7 +84,8 @@ def _spent(before, after):
 def _processor_counter():
     """Return (function that reads all processors, "RAPL", None), or (None, None, reason).
 
-    The reason says why this machine has no counter that can be read.
+    The function returns {processor: (microjoules, largest reading)}. The reason says why this
+    machine has no counter that can be read.
     """
     folders = sorted(folder for folder in POWERCAP.glob(PACKAGES) if folder.name.count(":") == 1)
     if not folders:
@@ -112,7 +116,8 @@ def _number(folder, name):
 def _gpu_counter(device):
     """Return (function that reads the GPU, "NVML", None), or (None, None, reason).
 
-    The reason says why this GPU has no counter that can be read.
+    The function returns {"gpu": (microjoules, 0)}. The reason says why this GPU has no counter that
+    can be read.
     """
     import pynvml
 

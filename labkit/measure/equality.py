@@ -1,21 +1,21 @@
-"""Do functions do the same work? The check runs before they are timed.
+"""Check that functions do the same work, before they are timed.
 
-Each function (an arm) is called twice on each of the first three inputs. If there is one input,
-the arms are also called on a copy of it in reverse order. An arm is refused for:
+Each function (an arm) is called twice on each of the first three inputs. If there is one input, the
+arms are also called on a copy of it in reverse order. An arm is refused if
 
-- another batch size, shape or dtype than that of the first arm;
-- NaN in other places, or values that differ by more than the tolerance;
-- answers that change from call to call (dropout left on);
-- answers that were stored instead of computed;
-- writing to its input: the arms share their inputs, so the next arm would work on other numbers.
+- its output has another batch size, shape or dtype than that of the first arm;
+- its output has NaN in other places, or values that differ by more than the tolerance;
+- its answer changes from call to call (dropout left on);
+- its answer was stored instead of computed;
+- it writes to its input: the arms share their inputs, so the next arm would work on other numbers.
 
 The check itself never writes to an input. It writes to an output in one case: if two calls return
 the same memory, the output is overwritten before a third call and restored after it. This
 distinguishes a stored answer from one that is computed into the same memory in every call.
 
-`torch.testing.assert_close` compares two outputs that exist already. It finds neither stored
-answers nor those that change from call to call, and its messages do not name the likely mistake
-(another batch size, a transposed output, a softmax missing or too many).
+`torch.testing.assert_close` compares two outputs that exist already. It cannot find an answer that
+was stored, nor an answer that changes from call to call. Its messages do not name the likely
+mistake (another batch size, a transposed output, a softmax missing or too many).
 """
 
 import functools
@@ -95,7 +95,10 @@ def check_same_work(
 
 
 def _bound_arguments(fn):
-    """Return the argument tuples that `functools.partial` bound to a function, one per level."""
+    """Return the arguments that `functools.partial` bound to a function: a list of tuples.
+
+    A partial of a partial gives one tuple for each of the two.
+    """
     bound = []
     while isinstance(fn, functools.partial):
         bound.append(fn.args)
@@ -113,10 +116,10 @@ def _refusal(name, reference, difference):
 
 
 def _choose_calls(calls):
-    """Return the argument tuples that every arm is called with.
+    """Return the argument tuples that every arm is called with, as a list.
 
-    These are the first three of `calls`. A single tuple that holds arrays gets a second one beside
-    it, with all arrays in reverse order.
+    These are the first three of `calls`. If `calls` holds a single tuple with arrays, a second
+    tuple is added: the same arrays in reverse order.
     """
     import torch
 
@@ -140,10 +143,12 @@ def _choose_calls(calls):
 
 
 def _steady_output(name, fn, arguments, tolerance, run):
-    """Call `fn` twice and return its output, flattened by `flatten`.
+    """Call `fn` twice with the same arguments, and return its output as {name: tensor}.
+
+    The names are those of `flatten`.
 
     run     function (fn, arguments) -> output that makes the call
-    Raises  MeasureError: the two outputs differ, or the second one was not computed
+    Raises  MeasureError: the two outputs differ, or the second call returned a stored answer
     """
     output = run(fn, arguments)
     tensors = flatten(output)  # copies: the second call may write into the same memory
@@ -171,7 +176,14 @@ def _steady_output(name, fn, arguments, tolerance, run):
 
 
 def _check_overwrites(name, output, call):
-    """Raise a MeasureError unless `call` writes its answer into the memory of `output` again."""
+    """Raise a MeasureError if a call returns a stored answer instead of computing one.
+
+    The memory of `output` is filled with wrong values before the call. An arm that computes
+    replaces them; a stored answer still holds them. The right values are restored at the end.
+
+    output  tensor whose memory two calls have returned
+    call    function () -> output that calls the arm once more
+    """
     import torch
 
     # Fill the memory with values that the function cannot have computed: NaN, or 0 and 1 exchanged

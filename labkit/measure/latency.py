@@ -1,4 +1,4 @@
-"""How long does a call take, once everything is warm?"""
+"""Measure how long a call takes, once everything is warm."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -47,11 +47,17 @@ def latency(
     batch    number of items that a call works on
     plan     `Plan(seconds=..., precision=...)`
 
-    The first call (cold start) is reported apart. Warm-up ends when the medians of two successive
-    windows of 5 calls agree within 5 %, or after 30 % of the budget (then `warm` is False). After
-    the warm-up, calls are timed until the 95 % interval of the median is as narrow as the plan
-    asks, or the budget is spent; at least six calls are timed. p95 is None below 130 samples and
-    p99 below 662; `tail_reason` then says why.
+    The first call may compile or read files. Its time is `cold_ms` of the row and counts nowhere
+    else.
+
+    The warm-up ends when the medians of two successive windows of 5 calls agree within 5 %. It also
+    ends after 30 % of the budget; `warm` of the row is then False.
+
+    After the warm-up, calls are timed until half the width of the median's 95 % interval is at most
+    `plan.precision` of the median, or the budget is spent. At least six calls are timed.
+
+    With fewer than 130 samples `p95_ms` is None, with fewer than 662 `p99_ms` is None;
+    `tail_reason` then says why.
     """
     clock = clock_of(device)
     plan = plan or Plan()
@@ -97,10 +103,10 @@ def latency(
 def times_as_long(slow: Latency, fast: Latency, *, items: bool = False) -> Interval:
     """Return how many times as long `slow` takes as `fast`, as an `Interval`.
 
-    items  True compares the time of one item, False the time of one call
+    items  True: compare the times per item; False: compare the times per call
 
-    The interval spans from the smallest to the largest quotient that the two intervals allow, so it
-    is wide. For a difference of a few percent use `compare`.
+    The interval contains every ratio of two times that lie in the intervals of `slow` and `fast`.
+    Therefore it is wide. To find a difference of a few percent, use `compare`.
     """
     samples = min(len(slow.samples_ms), len(fast.samples_ms))
     if samples >= MIN_SAMPLES_OF_MEDIAN:

@@ -1,4 +1,4 @@
-"""The memory of a call: its peak, and the bytes that it keeps for the backward pass."""
+"""Measure the memory of a call: its peak, and the bytes kept for the backward pass."""
 
 import gc
 import weakref
@@ -19,10 +19,16 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
     device  where `fn` computes, or a `Clock`; None: the best device here
     batch   number of items that a call works on
 
-    peak_bytes of the row is the most bytes that the allocator of a GPU held, those held before the
-    call included; None on a CPU. tensor_bytes is the most bytes of tensors made by the call that
-    were alive at once, without the scratch space inside operators. saved_bytes is what
-    `saved_for_backward` returns. `fn` is called four times.
+    Three fields of the row are measured, each as the largest number of bytes at one moment of the
+    call:
+
+    peak_bytes    bytes that the allocator of a GPU had given out. Bytes that were in use before the
+                  call are included. None on a CPU
+    tensor_bytes  bytes of the tensors that the call made. Scratch memory inside an operator is not
+                  included
+    saved_bytes   bytes kept for the backward pass, as `saved_for_backward` returns them
+
+    `fn` is called four times.
     """
     clock = clock_of(device)
     fn()  # what a first call makes and keeps does not count
@@ -46,10 +52,11 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
 
 
 def saved_for_backward(fn: Callable, *args: Any) -> int:
-    """Return the most bytes that autograd keeps at once for the backward pass of `fn(*args)`.
+    """Return the bytes that autograd keeps for the backward pass of `fn(*args)`, at their peak.
 
-    Each storage counts once; parameters do not count. If the result of an operator takes no part in
-    the output (a comparison, say), what that operator saved is freed together with its result.
+    Tensors that share memory count once. Parameters do not count. An operator may save tensors
+    although its result is not used for the output of `fn`; they count only until the result is
+    freed.
     """
     import torch
 
@@ -73,7 +80,7 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
 
 
 class _Tally:
-    """Count the bytes of storages: those held now (`now`), and the most at once (`peak`)."""
+    """Add up the bytes of storages: `now` is the present sum, `peak` the largest sum so far."""
 
     def __init__(self):
         self.now = 0
@@ -83,7 +90,7 @@ class _Tally:
     def hold(self, storage, holder):
         """Count the bytes of a storage as long as the object `holder` lives.
 
-        A storage with several holders counts once, until the last of them is gone.
+        A storage with several holders counts once, until the last holder is gone.
         """
         address = storage.data_ptr()
         size = storage.nbytes()
@@ -100,9 +107,10 @@ class _Tally:
 
 
 def _tensor_bytes(fn):
-    """Return the most bytes at once of the storages that the operators of `fn()` make.
+    """Return the bytes of the storages that the operators of `fn()` make, at their peak.
 
-    Each storage counts from the operator that makes it until it is freed.
+    A storage counts from the operator that makes it until it is freed. Storages of the inputs of an
+    operator do not count again for its output.
     """
     import torch
 

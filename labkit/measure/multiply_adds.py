@@ -1,4 +1,4 @@
-"""Multiply-adds of a network for one input: a count, the same on every machine."""
+"""Count the multiply-adds of a network for one input: the same number on every machine."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,13 +7,13 @@ if TYPE_CHECKING:
 
 
 def multiply_adds(model: "nn.Module", example: Any) -> int:
-    """Count the multiply-adds of one call, in convolutions and matrix products. Returns an int.
+    """Count the multiply-adds of one call of a network, in convolutions and matrix products.
 
     model    a torch module; it runs in eval mode, and its mode is restored
     example  a batch of inputs; a batch of one image gives the count per image
 
-    The count is half of what torch's FlopCounterMode finds. Norms, activations, biases and pools
-    are not counted.
+    The count is half of the number of torch's FlopCounterMode, which counts the multiplication and
+    the addition. Norms, activations, biases and pools are not counted.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode

@@ -1,4 +1,4 @@
-"""Two disturbances of a stopwatch, made on purpose: a noisy neighbour, a device with a queue."""
+"""Disturb a measurement on purpose: with a noisy neighbour, or with a queue as GPUs have one."""
 
 import subprocess
 import sys
@@ -32,12 +32,12 @@ KINDS = ("thread", "program", "busy programs")
 
 @contextmanager
 def neighbour(kind: str = "thread", *, count: int | None = None) -> Iterator[None]:
-    """Run neighbours while the block runs, and stop them after it.
+    """Run code beside a measurement that competes for the cores, while the `with` block runs.
 
-    kind   "thread": a thread of this program that sleeps 10 ms and computes 4 ms, again and again;
-           "program": a separate program that does the same; "busy programs": programs that never
+    kind   "thread": a thread of this program that sleeps 10 ms and computes 4 ms, again and again.
+           "program": a separate program that does the same. "busy programs": programs that never
            sleep
-    count  number of neighbours; None: one, or two per core for "busy programs"
+    count  number of threads or programs; None: two per core for "busy programs", else one
     """
     require_known(kind, KINDS, "neighbour")
     if count is None:
@@ -84,11 +84,14 @@ def _program(kind):
 
 
 def queued(call: Callable, device: "torch.device") -> tuple[Callable, Callable]:
-    """Return (put_in, wait) for a queue of calls that a device works through.
+    """Return the functions (put_in, wait) of a queue of calls that a device works through.
 
-    `put_in(...)` puts `call(...)` into the queue and returns at once. `wait()` returns when the
-    queue is empty. A GPU has such a queue. On a CPU, where a call returns when its work is done, a
-    thread plays the GPU.
+    `put_in(*arguments)` puts `call(*arguments)` into the queue and returns at once. `wait()`
+    returns when the queue is empty. A GPU has such a queue: `put_in` is then `call` itself. On a
+    CPU, where a call returns when its work is done, a thread plays the GPU.
+
+    call    the function; on a GPU one that starts kernels
+    device  a `torch.device`
     """
     if supports_events(device):
         return call, waiter(device)

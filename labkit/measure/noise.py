@@ -1,8 +1,8 @@
-"""Was the machine quiet? Read the load counters and judge the samples.
+"""Judge whether the machine was quiet, from its load counters and from the samples.
 
 The judgement looks at the load of other processes and of other virtual machines, at the time that
-the measuring thread waited for a core, at throttling of CPU and GPU, and at the spread and drift
-of the samples.
+the measuring thread waited for a core, at throttling of CPU and GPU, and at the spread and drift of
+the samples.
 """
 
 import functools
@@ -43,9 +43,10 @@ BUSY_STATES = ("user", "nice", "system", "irq", "softirq")
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of the machine at one moment; times are seconds since some start.
+    """Counters of the machine at one moment; times are in seconds.
 
-    A counter that the system does not have is NaN.
+    The times begin at different moments: only differences between two readings mean something. A
+    counter that the system does not have is NaN.
     """
 
     wall: float
@@ -115,8 +116,9 @@ def read_usage(device=None):
 def other_threads_s():
     """Return the seconds that the other threads of this process have computed; 0 outside Linux.
 
-    The number is exact while those threads sleep. The clock of a process is no substitute: where
-    computing time is limited, that clock goes in steps of some milliseconds.
+    Call this while those threads sleep: the time of a running thread is counted with a delay.
+    Reading the clock of the whole process instead would be less exact, because under a quota of
+    computing time that clock advances in steps of some milliseconds.
     """
     this_thread = threading.get_native_id()
     seconds = 0.0
@@ -151,7 +153,11 @@ def gpu_handle(uuid):
 
 
 def _gpu_state(uuid):
-    """Return the fields of `Usage` for a GPU that the driver can read: {name: value}."""
+    """Return the throttling and the load of a GPU as fields of `Usage`: {name: value}.
+
+    The fields are "gpu_throttle" and "other_gpu_processes". A field that the driver does not report
+    is missing.
+    """
     import pynvml
 
     handle = gpu_handle(uuid)
@@ -183,9 +189,10 @@ def _cpu_throttles():
 
 
 def _share_stopped(before, after):
-    """Return in which share of its periods a quota was used up between two readings, 0 to 1.
+    """Return the share of the periods in which a CPU quota was used up, 0 to 1.
 
-    before, after  `devices.Quota`, or None without a quota, which gives 0
+    before, after  readings, each a `devices.Quota`, whose periods lie between them. Without a quota
+                   they are None, and the share is 0
     """
     if before is None or after is None or after.periods <= before.periods:
         return 0.0
@@ -197,7 +204,7 @@ def noise_of(before, after, samples):
 
     before, after  `Usage` readings
     samples        times in seconds that were taken between the readings
-    Returns a `Noise`.
+    returns        a `Noise`
     """
     wall = after.wall - before.wall
     if wall < MIN_WINDOW_S:
@@ -254,7 +261,7 @@ def noise_of(before, after, samples):
 
 
 def spread(samples):
-    """Return the interquartile range divided by the median; 0 for a constant series.
+    """Return the interquartile range of samples divided by their median; 0 for a constant series.
 
     A few spikes do not change the result.
     """
@@ -265,7 +272,10 @@ def spread(samples):
 
 
 def drift(samples):
-    """Return the median of the last third divided by that of the first third, minus 1.
+    """Return by which factor the samples grew from the first third to the last, minus 1.
+
+    The factor is the ratio of the medians of these thirds: 0.1 means that the last third took 10 %
+    longer.
 
     samples  at least 3
     """

@@ -1,4 +1,4 @@
-"""Where does the time go? torch.profiler's times of operators and kernels.
+"""Measure the times of operators and kernels with torch.profiler: where does the time go?
 
 Profiling slows the program down. Use the profile to find what to change, and `labkit.measure` to
 say by how much the change helped.
@@ -29,18 +29,26 @@ def profile(fn: Callable, *, calls: int = 3) -> "Profile":
 
 
 class Profile(NamedTuple):
-    """The events that torch.profiler saw in `calls` calls."""
+    """The events that torch.profiler saw in `calls` calls of a function.
+
+    profiler  the finished `torch.profiler.profile`
+    calls     number of profiled calls
+    """
 
     profiler: Any
     calls: int
 
     def operators(self, top=15):
-        """Return a DataFrame of the `top` operators that took longest by themselves, per call.
+        """Return a DataFrame of the operators that take the most time, per call of the function.
+
+        top  largest number of rows; the operators with the largest `self_ms` are taken
+
+        The columns, beside the operator's name:
 
         calls      number of times that the operator ran
-        self_ms    time in the operator, without the operators that it calls: on the device if
-                   kernels ran there, else on the CPU
-        total_ms   time with the operators that it calls
+        self_ms    time in the operator, without the operators that it calls. It is the time on the
+                   device if kernels ran there, else on the CPU
+        total_ms   time in the operator and in the operators that it calls
 
         A kernel that no operator started, as in a CUDA graph, is in no row.
         """

@@ -1,11 +1,12 @@
-"""Rounds of timed calls: in each round every arm is timed once, in random order.
+"""Time calls in rounds: in each round every arm is timed once, in random order.
 
-An arm is one of the functions that are compared. A call finds the cache as the call before left
-it. In a *series*, an arm is called many times in succession. Its first calls find the weights of
+An arm is one of the functions that are compared. A call finds the cache as the call before left it.
+In a *series*, an arm is called many times in succession. Its first calls find the weights of
 another arm in the cache and do not count, so a series gives the time of an arm that runs alone.
-Where single *calls* alternate, every call has to fetch its weights anew. This costs a small
-network as many milliseconds as a large one, and moves the ratio of their times towards 1. A null
-arm (the first arm once more) cannot show this, because it pays as well.
+Where single *calls* alternate, every call has to fetch its weights into the cache anew. Fetching
+adds about as many milliseconds to the time of a fast arm as to that of a slow one, so the ratio of
+their times moves towards 1. A null arm (the first arm once more) does not reveal this: it has to
+fetch its weights as well, so its ratio stays at 1.
 """
 
 from dataclasses import dataclass
@@ -28,9 +29,12 @@ FIRST_CHECK = {"series": MIN_SAMPLES_TO_DECIDE, "calls": 31}
 
 @dataclass(frozen=True)
 class Series:
-    """How an arm is timed in a round.
+    """The number of calls of an arm in one round.
 
-    cold   number of samples that are not counted, the first call among them; 0: single calls
+    An arm is timed in samples of one or several calls each.
+
+    cold   number of samples before the timed ones, which are not counted: the cache is cold. 0:
+           single calls are timed, and there is no series
     timed  number of samples that are counted; their median is the time of the series
     calls  number of calls in each sample
     """
@@ -42,15 +46,15 @@ class Series:
 
 @dataclass(frozen=True)
 class RoundTimes:
-    """Seconds per call of all arms, (rounds, arms) each.
+    """Seconds per call of all arms: four arrays of shape (rounds, arms).
 
-    wall          by the clock
-    thread        by the clock of this thread, which stands still while the thread waits; 0 without
-                  such a clock
-    wall_first    of the first call of each series, which found another arm's weights in the cache;
-                  NaN if the call before was of the same function, if the call is too short to be
-                  timed alone, and where no series were timed
-    thread_first  the same by the clock of this thread
+    wall          times by the clock
+    thread        times by the clock of this thread, which stands still while the thread waits; 0
+                  without such a clock
+    wall_first    times of the first call of each series, by the clock. This call found another
+                  arm's weights in the cache. NaN if the call before was of the same function, if
+                  the call is too short to be timed alone, or if single calls were timed
+    thread_first  times of the first call of each series, by the clock of this thread
     """
 
     wall: np.ndarray
@@ -60,10 +64,11 @@ class RoundTimes:
 
 
 def warm_up_arms(clock, functions, calls, plan):
-    """Call every arm until its time is stable. Returns (arms,) seconds per call.
+    """Call every arm until its time is stable. Returns a list (arms,) of seconds per call.
 
-    calls  list of argument tuples, used in rotation
-    plan   its budget is divided equally among the arms
+    functions  one for each arm
+    calls      list of argument tuples, used in rotation
+    plan       the `Plan`; its budget is divided equally among the arms
     """
     warm_up_plan = Plan(seconds=plan.seconds / len(functions))
     seconds = []
@@ -78,13 +83,16 @@ def warm_up_arms(clock, functions, calls, plan):
 
 
 def plan_series(call_s, plan, turns):
-    """Choose how each arm is timed in a round. Returns a list of `Series`, one for each arm.
+    """Choose how many calls of each arm are timed in a round. Returns a list of `Series`.
+
+    The list has one `Series` for each arm.
 
     call_s  (arms,) seconds per call
-    turns   one of `TURNS`
+    plan    the `Plan` with the time budget
+    turns   "series" or "calls"
 
-    The rounds that a verdict needs have to fit into the time budget, so the series become shorter
-    where calls are slow. If twice the budget does not hold two calls of each arm in every round,
+    The 11 rounds that a verdict needs have to fit into the time budget. Where calls are slow, the
+    series become shorter. If not even twice the budget holds two calls of each arm in every round,
     single calls are timed.
     """
     calls = group_size(min(call_s), MIN_SAMPLE_S)
@@ -112,14 +120,20 @@ def plan_series(call_s, plan, turns):
 
 
 def turns_of(series):
-    """Return "series" if the list of `Series` holds real series, or "calls" for single calls."""
+    """Return "series" if the arms are called in series, or "calls" if single calls are timed.
+
+    series  list of `Series`, as `plan_series` returned it
+    """
     if series[0].cold:
         return "series"
     return "calls"
 
 
 def _round_seconds(series, call_s):
-    """Return how many seconds a round takes in which each arm is timed by its `Series`."""
+    """Return the seconds of one round in which each arm is called as often as its `Series` says.
+
+    call_s  (arms,) seconds per call
+    """
     total = 0.0
     for arm, seconds in zip(series, call_s, strict=True):
         total += (arm.cold + arm.timed) * arm.calls * seconds
@@ -127,12 +141,15 @@ def _round_seconds(series, call_s):
 
 
 def time_rounds(clock, functions, calls, *, plan, series):
-    """Time rounds of all arms until the widest interval is narrow enough. Returns `RoundTimes`.
+    """Time rounds of all arms until the ratios are precise enough. Returns `RoundTimes`.
 
-    The order of the arms is drawn anew for each round.
+    A ratio is the time of the first arm divided by the time of another arm; `plan.precision` says
+    how precise it has to be. Timing also stops when the budget is spent. The order of the arms is
+    drawn anew for each round.
 
     functions  one for each arm
     calls      list of argument tuples; a round uses one of them, in rotation
+    plan       the `Plan` with budget, precision and seed
     series     one `Series` for each arm, as `plan_series` returned them
     """
     rng = np.random.default_rng(plan.seed)
@@ -162,10 +179,11 @@ def time_rounds(clock, functions, calls, *, plan, series):
 
 
 def _time_series(clock, fn, arguments, series):
-    """Time one series of an arm.
+    """Time one series of an arm. Returns a tuple of four times, in seconds per call.
 
-    Returns four numbers of seconds per call: by the clock and by the clock of this thread, both for
-    the series and then both for its first call. The first call has NaN if it was not timed.
+    The first two are the time of the series by the clock and by the clock of this thread. The last
+    two are the same for the first call of the series. They are NaN if single calls are timed, or if
+    the call is too short to be timed alone.
     """
     first = (np.nan, np.nan)
     if series.cold:
@@ -180,7 +198,7 @@ def _time_series(clock, fn, arguments, series):
 
 
 def _time_sample(clock, fn, arguments, calls):
-    """Time a sample of `calls` calls. Returns its (wall, thread) seconds per call."""
+    """Time a sample of `calls` calls. Returns seconds per call by two clocks: (wall, thread)."""
     thread_clock = clock.computed or (lambda: 0.0)
     thread_start = thread_clock()
     seconds, _ = clock.time(fn, arguments, calls=calls)
@@ -188,7 +206,13 @@ def _time_sample(clock, fn, arguments, calls):
 
 
 def _widest_interval(rounds):
-    """Return half the width of the widest interval of the arms' ratios, relative to its ratio."""
+    """Return the relative half-width of the least precise ratio.
+
+    For each arm the ratio of the first arm's time to its own has a 95 % interval. Half the width of
+    this interval is divided by the ratio, and the largest of these numbers is returned.
+
+    rounds  list of (4, arms) arrays; row 0 holds the times by the clock
+    """
     times = np.stack(rounds)[:, 0]  # (rounds, arms), by the clock
     half_widths = []
     for arm in range(1, times.shape[1]):

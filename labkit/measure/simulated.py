@@ -1,4 +1,4 @@
-"""A simulated machine: it shows in milliseconds what a real machine shows in minutes.
+"""Simulate a machine, to show in milliseconds what a real machine shows in minutes.
 
 Its true speeds are known, so a method of measuring can be checked against the truth. Its device can
 work through a queue, so that a forgotten synchronisation can be seen without a GPU.
@@ -18,13 +18,15 @@ WAIT_S = 1e-3  # mean wait for a core at full load
 class SimulatedMachine:
     """A machine whose clock moves only when work is done on it.
 
+    seed      seed of the random numbers
     jitter    relative standard deviation of the time of each call
     drift     relative slow-down per second, as of a chip getting hot
     spikes    chance that a call is interrupted, which makes it 2 to 10 times longer
     slow      chance per call that the machine changes between its full clock and 70 % of it
     load      share of the cores that other processes use, 0 to 1: a call waits for its turn, on
               average load times 1 ms
-    launch    seconds to put a call into the queue; None: the calling thread does the work itself
+    launch    seconds to put a call into the queue of the device. None: there is no queue, the
+              calling thread does the work itself
     """
 
     seed: int = 0
@@ -64,8 +66,8 @@ class SimulatedMachine:
         """Return a function whose call takes time on this machine and returns `answer`.
 
         seconds  time of the call, before the machine adds its jitter, waiting and the like
-        cold     seconds more for a call that follows a call of another function, whose data then
-                 fill the cache
+        cold     seconds that are added if the call before was of another function: the data of this
+                 function then have to be fetched into the cache
         """
 
         def call(*inputs):
@@ -89,7 +91,7 @@ class SimulatedMachine:
         return call
 
     def slowness(self):
-        """Draw the factor by which the next call takes longer than its `seconds`."""
+        """Draw the factor by which the machine makes the next call longer than the ideal time."""
         if self.slow and self.random.random() < self.slow:
             self.at_full_clock = not self.at_full_clock
         factor = np.exp(self.jitter * self.random.standard_normal()) * (1 + self.drift * self.time)
@@ -99,7 +101,7 @@ class SimulatedMachine:
         return float(factor)
 
     def usage(self):
-        """Return what the counters of this machine would show: two cores, one of them in use."""
+        """Return the load counters of this machine, as a `Usage`: two cores, one of them in use."""
         computed = self.computed()
         return Usage(
             wall=self.time,

@@ -1,4 +1,4 @@
-"""The statistics behind every measured number: quantiles and intervals."""
+"""Compute the quantiles and intervals behind every measured number."""
 
 import functools
 import math
@@ -17,10 +17,12 @@ def samples_for_quantile(q, confidence=0.99):
     """Return the number of samples from which the `q` quantile may be reported.
 
     This is the smallest n for which, with probability `confidence`, at least two samples lie above
-    the true quantile: P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. For 0.99 it is 130 samples for
-    the p95 and 662 for the p99. With fewer, "the p99" is one lucky or unlucky maximum.
-    Source: the early-stopping rule of MLPerf LoadGen, which allows one of the 662 samples to be
-    over the bound.
+    the true quantile: P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With a confidence of 0.99, the
+    p95 needs 130 samples and the p99 needs 662. With fewer, "the p99" is one lucky or unlucky
+    maximum.
+
+    Source  the early-stopping rule of MLPerf LoadGen, which allows one of 662 samples above the
+            bound
     """
     n = 2
     while q**n + n * (1 - q) * q ** (n - 1) > 1 - confidence:
@@ -39,12 +41,12 @@ MIN_PAIRS = 16  # from 16 pairs on, `bootstrap_paired` covers at least 93 times 
 class Interval:
     """A 95 % interval. Multiplied or divided by a number, an interval stays an `Interval`.
 
-    It unpacks as `low, high`. With fewer samples than an interval of its kind needs, low is -inf
-    and high is inf.
+    An interval unpacks as `low, high`. If there are too few samples to compute an interval, low is
+    -inf and high is inf.
 
     samples      number of independent values, or pairs, that the interval was computed from
     median       point estimate, if there is one
-    min_samples  number of samples from which an interval of this kind may decide anything
+    min_samples  number of samples that a verdict needs: with fewer, `enough` is False
     method       name to show beside the number of samples: "t"; empty for order statistics and
                  bootstraps
     """
@@ -101,17 +103,20 @@ class Interval:
 
     @property
     def mean(self):
-        """The point estimate, under the name that suits an interval of a mean."""
+        """The point estimate (`median`), under the name that fits an interval of a mean."""
         return self.median
 
     @property
     def enough(self):
-        """True if there are enough samples to decide by the interval."""
+        """True if there are enough samples (`min_samples`) for a verdict."""
         return self.samples >= self.min_samples
 
 
 def quantile(samples, q):
-    """Return (value, None), or (None, reason) if there are too few samples for this quantile."""
+    """Return the `q` quantile of samples as (value, None), or (None, reason) if they are too few.
+
+    q  0.5 or more, below 1: 0.95 for the p95
+    """
     needed = samples_for_quantile(q)
     if len(samples) < needed:
         return None, f"p{100 * q:g} needs {needed} samples, there are {len(samples)}"
@@ -154,9 +159,10 @@ def _outer_rank(n):
 
 
 def _order_interval(samples, effective_size):
-    """Return the 95 % `Interval` of the median, which ends at two of the ordered samples.
+    """Return the 95 % `Interval` of the median, with two of the ordered samples as its ends.
 
-    effective_size  number of independent samples that the samples are worth
+    effective_size  number of independent samples that say as much as these samples; smaller than
+                    their number if the samples are autocorrelated
     """
     n = len(samples)
     ordered = np.sort(samples)
@@ -181,10 +187,10 @@ def median_interval(samples: Any) -> Interval:
 def bootstrap_median(samples: Any) -> Interval:
     """Return the 95 % `Interval` of the median of independent values.
 
-    Such values are ratios of pairs in random order. The interval is infinite for fewer than 6
-    values. A bootstrap of the median picks ranks of the ordered values. Its plain percentiles lie
-    too far inside: with 10 to 30 values they enclose the median 90 to 97 times of 100. The ranks
-    used here enclose it at least 95 times.
+    Such values are the ratios of paired times. The interval is infinite for fewer than 6 values.
+    Its ends are two of the ordered values, as those of a percentile bootstrap of the median are.
+    That bootstrap picks values too close to the middle: with 10 to 30 values its interval encloses
+    the true median 90 to 97 times of 100. The interval computed here encloses it at least 95 times.
     """
     return _order_interval(samples, len(samples))
 
@@ -196,13 +202,14 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval
                    1 where an image is classified correctly, else 0
     draws          number of bootstrap resamples
 
-    The interval is infinite for fewer than 16 items. Most images are right (or wrong) for both
-    models and cancel, so this interval is far narrower than those of the two accuracies.
+    The interval is infinite for fewer than 16 items. Most images are right for both models, or
+    wrong for both; their differences are 0. So this interval is far narrower than those of the two
+    accuracies.
 
-    Two pseudo-items of weight 1/2 are added: one improves by the largest possible amount, the other
-    worsens by it. A plain bootstrap cannot draw a change that it has not seen: with 64 images and a
-    true change of 2 % its interval covered the truth only 73 times of 100, and where no image
-    changed the interval was a point.
+    A plain bootstrap cannot draw a change that did not occur in the data. With 64 images and a true
+    change of 2 % its interval covered the truth only 73 times of 100; where no image changed, it
+    was a point. Therefore two items of weight 1/2 are added to the data: one improves by the
+    largest possible amount, the other gets worse by this amount.
     """
     before = np.asarray(before, float)
     after = np.asarray(after, float)
@@ -228,13 +235,14 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval
 def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> Interval:
     """Return the 95 % bootstrap `Interval` of a number that is computed from many medians.
 
-    Such a number is the error of a fit to measured times.
+    An example of such a number is the error of a curve fitted to n measured times.
 
-    statistic  function of one array (n,) of medians for each of `samples`; returns a number
+    statistic  function that returns the number. Its arguments are arrays (n,) of medians over the
+               rounds, one for each of `samples`
     samples    arrays (n, rounds) of seconds, measured in the same rounds
     draws      number of resamples; each calls `statistic` once
 
-    Whole rounds are drawn, so that times that were measured together stay together. The interval is
+    Whole rounds are drawn, so times that were measured together stay together. The interval is
     infinite for fewer than 11 rounds.
     """
     rounds = samples[0].shape[1]
@@ -264,9 +272,9 @@ def percentile_interval(estimates: Any, samples: int, median: float) -> Interval
 def mean_interval(values: Any) -> Interval:
     """Return the 95 % `Interval` of the mean of independent values, by Student's t.
 
-    The values are, for instance, one accuracy per seed; `mean` of the interval is their mean. The
-    interval is infinite for fewer than 3 values. It covers the true mean 95 times of 100 if the
-    values are about normally distributed.
+    The values are, for instance, the accuracies of several seeds. `mean` of the interval is their
+    mean. The interval is infinite for fewer than 3 values. It covers the true mean 95 times of 100
+    if the values are about normally distributed.
     """
     values = np.asarray(values, dtype=float)
     n = len(values)

@@ -1,4 +1,4 @@
-"""The slow end of a series of times: its 95th percentile (p95) compared with another series'."""
+"""Compare the slow ends of two series of times: their 95th percentiles (p95)."""
 
 from typing import Any
 
@@ -11,14 +11,16 @@ RESAMPLES = 1000  # of the bootstrap
 
 
 def ratio_of_p95(times: Any, reference_times: Any, overhead_times: Any = None) -> Interval:
-    """Return the p95 of one series of times divided by that of another, as an `Interval`.
+    """Return the p95 of one series of times divided by the p95 of another, as an `Interval`.
 
     times, reference_times  (rounds,) seconds, measured in the same rounds
-    overhead_times          (rounds,) seconds of a call that computes nothing: their median is
-                            subtracted from both p95, but not below 0; None: nothing is subtracted
-    Raises                  MeasureError: the subtraction leaves nothing of the reference's p95
+    overhead_times          (rounds,) seconds of a call that computes nothing. Their median is
+                            subtracted from both p95; a negative result becomes 0. None: nothing is
+                            subtracted
+    Raises                  MeasureError: the reference's p95 is not longer than the overhead
 
-    The bootstrap draws whole rounds, so that a disturbance of all times of one round stays in it.
+    The bootstrap draws whole rounds: if a disturbance made all times of one round longer, they are
+    drawn together.
     """
     rounds = len(times)
     if overhead_times is None:

@@ -1,4 +1,4 @@
-"""Calls measured in turn: in each round every call once, in random order.
+"""Time calls in turn: in each round every call once, in random order.
 
 Two times of one round were taken under nearly the same conditions, so their ratio says more than
 the ratio of two times that were taken minutes apart. The first call is measured a second time in
@@ -42,11 +42,12 @@ def in_turn(
 
     calls      {name: function}; they need not do the same work
     seconds    time budget of the timed calls, after a warm-up; 6 rounds are timed in any case
-    precision  stop early when half the width of every 95 % interval of a ratio, divided by the
-               ratio, is at most this; 0: use all the time
-    turns      "series": in its turn a function is called many times, and its first calls do not
-               count: how fast is a function that runs alone? "calls": in its turn a function is
-               called once: how fast is it where calls of all functions alternate?
+    precision  stop early when every ratio is this precise: half the width of its 95 % interval,
+               divided by the ratio. 0: use all the time
+    turns      "series": a function is called many times when its turn comes, and the first of these
+               calls do not count. This gives the time of a function that runs alone. "calls": a
+               function is called once when its turn comes. This gives its time where calls of all
+               functions alternate
     device     a device, or a `Clock` to measure with
     seed       seed of the random order
     Raises     MeasureError: `calls` is empty
@@ -67,7 +68,8 @@ def in_turn(
 class RatioInTurn(Interval):
     """How many times as fast a call is as the first: median over the rounds, with a 95 % interval.
 
-    floor  noise floor: how far the null arm's interval reaches from 1, as a factor less 1
+    floor  noise floor, as `floor_of` returns it: ratios between 1 / (1 + floor) and 1 + floor
+           cannot be distinguished from 1
     """
 
     floor: float = field(default=0.0, kw_only=True)
@@ -80,13 +82,13 @@ class RatioInTurn(Interval):
 
 @dataclass(frozen=True)
 class Times:
-    """Times of calls that were measured in turn.
+    """The result of `in_turn`: the times of several calls, round by round.
 
     `times["new"]` is the `RatioInTurn` of the call "new" to the first call: above 1 is faster.
 
     names    names of the calls; all are compared with the first
-    seconds  (rounds, calls + 1) seconds per call; the last column is the first call again, the null
-             arm
+    seconds  (rounds, calls + 1) seconds per call. The last column is the null arm: the first call,
+             timed a second time
     turns    "series" or "calls"
     noise    why the machine counts as noisy, or None
     """
@@ -102,9 +104,10 @@ class Times:
         return RatioInTurn(*interval, len(ratios), interval.median, floor=self.floor)
 
     def ratios(self, name, reference=None):
-        """Return (rounds,) the seconds of `reference` divided by those of the call `name`.
+        """Return for each round how many times as fast `name` is as `reference`: (rounds,).
 
-        reference  name of a call; None: the first call
+        name       name of a call
+        reference  name of the call to compare with; None: the first call
         """
         return self._seconds_of(reference or self.names[0]) / self._seconds_of(name)
 
@@ -120,7 +123,7 @@ class Times:
 
     @property
     def floor(self):
-        """Noise floor: how far the null arm's interval reaches from 1, as a factor less 1."""
+        """Noise floor, as `floor_of` returns it: how far the null arm's interval reaches from 1."""
         return floor_of(self.ratios(NULL_ARM))
 
     def milliseconds(self, name):
@@ -130,7 +133,11 @@ class Times:
 
     @property
     def frame(self):
-        """A DataFrame with a row for each call and one for the null arm."""
+        """A DataFrame with a row for each call and one for the null arm.
+
+        The columns are the call, its median time in ms, the ratio ("times as fast") with the ends
+        of its interval, and the verdict.
+        """
         import pandas as pd
 
         rows = []
@@ -159,10 +166,10 @@ class Timed:
     """Times of arms that were measured in rounds.
 
     times   (rounds, arms) seconds per call, in series or of single calls
-    first   (rounds, arms) seconds of the first call of each series
+    first   (rounds, arms) seconds of the first call of each series; NaN where it was not timed
     turns   "series" or "calls"
     noisy   True if the machine was noisy
-    why     the reasons, or None
+    why     the reasons for `noisy`, and what was done about them; None for a quiet machine
     """
 
     times: np.ndarray
@@ -177,7 +184,8 @@ def time_arms(clock, functions, calls, plan, turns):
 
     functions  one for each arm
     calls      list of argument tuples, used in rotation
-    turns      one of `rounds.TURNS`
+    plan       the `Plan` with the time budget, the precision and the seed of the random order
+    turns      "series" or "calls"
     """
     series = plan_series(warm_up_arms(clock, functions, calls, plan), plan, turns)
     usage_before = clock.usage()
@@ -198,7 +206,12 @@ def time_arms(clock, functions, calls, plan, turns):
 
 
 def interval_of_ratios(ratios):
-    """Return the `Interval` of the median ratio over the rounds with a finite ratio."""
+    """Return the `Interval` of the median ratio over the rounds.
+
+    Rounds without a finite ratio are left out.
+
+    ratios  (rounds,)
+    """
     ratios = ratios[np.isfinite(ratios)]
     if not len(ratios):
         return Interval(-math.inf, math.inf, 0)
@@ -206,12 +219,14 @@ def interval_of_ratios(ratios):
 
 
 def floor_of(null_ratios):
-    """Return the noise floor: how far the null arm's interval reaches from 1, as a factor less 1.
+    """Return the noise floor: how far the interval of the null arm's ratio reaches from 1.
 
-    An interval that ends at 1.25 or at 0.8 gives 0.25. The band from 1 / (1 + floor) to 1 + floor
-    then holds the whole interval. The floor is infinite for too few rounds.
+    An interval that ends at 1.25 or at 0.8 (1 / 1.25) gives a floor of 0.25. The band from 1 / (1 +
+    floor) to 1 + floor then holds the whole interval. With too few rounds for an interval the floor
+    is infinite.
 
-    null_ratios  (rounds,) ratios of the first arm to the null arm
+    null_ratios  (rounds,) the first arm's time divided by that of the null arm, which is the first
+                 arm timed a second time
     """
     low, high = interval_of_ratios(null_ratios)
     if low <= 0:
@@ -223,8 +238,8 @@ def verdict(low: float, high: float, floor: float) -> str:
     """Return "faster", "slower" or "not distinguishable" for the interval of a ratio.
 
     low, high  ends of the interval
-    floor      noise floor. Only an interval that lies wholly outside 1 / (1 + floor) to 1 + floor
-               is distinguishable
+    floor      noise floor. The ratio is distinguishable from 1 only if its whole interval lies
+               above 1 + floor or below 1 / (1 + floor)
     """
     if low > 1 + floor:
         return "faster"

@@ -1,4 +1,4 @@
-"""Pictures of measured rows, with units on the axes.
+"""Draw measured rows, with units on the axes.
 
 One call draws one picture: `from labkit import plots`, then `plots.dots(...)`.
 """

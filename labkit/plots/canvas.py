@@ -1,4 +1,4 @@
-"""The empty picture that every drawing starts from: colours, axes, and a description in words.
+"""Make the empty picture that every drawing starts from, and describe a finished picture in words.
 
 Notebooks show the picture without a display. The words are for a reader who cannot see it.
 """
@@ -24,7 +24,10 @@ drawn: dict[str, "Picture"] = {}  # {name of a call of labkit.plots: the last pi
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself, without pyplot and without a display."""
+    """A matplotlib figure that a notebook shows as the value of a cell, without pyplot.
+
+    The newest picture of each function of labkit.plots is kept in `drawn`.
+    """
 
     def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
@@ -37,9 +40,9 @@ class Picture(Figure):
 
 
 def _drawing_call():
-    """Return the name of the function of labkit.plots that a page called.
+    """Return the name of the function of labkit.plots that makes a picture, such as "ladder".
 
-    For `plots.ladder(...)` this is "ladder". A page that makes a `Picture` itself gives "figure".
+    A `Picture` that is made outside labkit.plots has the name "figure".
     """
     frame = sys._getframe(2)
     name = "figure"
@@ -50,9 +53,9 @@ def _drawing_call():
 
 
 def in_words(figure):
-    """Describe a figure for a reader who cannot see it.
+    """Describe a figure for a reader who cannot see it. Returns a text.
 
-    The description has titles, axes, texts, bars, and both ends of each line.
+    The text has titles, axes, texts, bars, and both ends of each line.
     """
     return " ".join(filter(None, map(_axes_in_words, figure.axes)))
 
@@ -76,10 +79,13 @@ def _axes_in_words(ax):
 
 
 def _bars_in_words(containers):
-    """Return a phrase for each row of bars, with the lengths of the bars.
+    """Return a list of phrases with the lengths of bars, one phrase for each group of bars.
 
-    Rows of more than `FEW` bars are left out. If more than `FEW` rows all have the same lengths,
-    there are no phrases: such bars are boxes around words.
+    A group is what one call of `bar` or `barh` drew. Groups of more than `FEW` bars are left out.
+    If more than `FEW` groups all have the same lengths, the list is empty: such bars are boxes
+    around words.
+
+    containers  the axes' `containers` of matplotlib
     """
     rows = [[_short(length) for length in getattr(bars, "datavalues", ())] for bars in containers]
     if len(rows) > FEW and all(row == rows[0] for row in rows):
@@ -146,7 +152,7 @@ def log_axis(ax: Any, direction: str, text: Callable) -> None:
     """Make an axis logarithmic and label it.
 
     direction  "x" or "y"
-    text       function value -> string that writes a number
+    text       function (value) -> text, which writes the number at a tick
     """
     getattr(ax, f"set_{direction}scale")("log")
     axis = getattr(ax, f"{direction}axis")

@@ -1,4 +1,8 @@
-"""Accuracy against latency: the deployments, and those that no other beats on both (the front)."""
+"""Draw accuracy against latency, one dot for each deployment.
+
+A deployment is one way to serve a model: a network, an engine and a precision. The front is the set
+of deployments that no other deployment beats on both accuracy and latency.
+"""
 
 from typing import Any
 
@@ -12,13 +16,14 @@ TOO_NEAR = 14  # pixels: the numbers of dots that are nearer would overlap
 
 
 def pareto(rows):
-    """Draw accuracy against latency, and a line through what no other deployment beats on both.
+    """Draw accuracy against latency, and a line through the front of the best deployments.
+
+    On the front are the deployments for which no other one is better on both axes. The area of a
+    dot is the size of the model. Dots have numbers; `numbered(rows)` returns their names. The
+    picture is small, so that a telephone shows its text in 8 points.
 
     rows     list of `rows.Deployment`
     returns  the figure
-
-    The area of a dot is the size of the model. `numbered(rows)` says what the numbers stand for.
-    The picture is so small that a telephone shows its text in 8 points.
     """
     x, y, best = _latencies_and_accuracies(rows)
     sizes = np.array([row.size_bytes or 0 for row in rows])
@@ -50,15 +55,15 @@ def pareto(rows):
 
 
 def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
-    """Show accuracy against time: a dot for each row of a board, and an arrow to the next.
+    """Show accuracy against time: a dot for each row of a table, with arrows from dot to dot.
 
     The area of a dot is the size of the model.
 
-    rows      a DataFrame with an accuracy in percent, a time in ms and a size in MB in its first
-              three columns
-    order     how many times as fast as the first row a model should be; the range of such times is
-              shaded
-    guessing  the accuracy in percent of guessing, drawn as a line; None: no line
+    rows      a DataFrame, whose first three columns are an accuracy in percent, a time in ms and a
+              size in MB; its index holds the names
+    order     the speed that is asked for, as a multiple of the first row's speed: times that are
+              short enough are shaded
+    guessing  the accuracy of guessing in percent, drawn as a line; None: no line
     """
     accuracy, milliseconds, megabytes = (
         rows.iloc[:, column].to_numpy(float) for column in range(3)
@@ -114,7 +119,10 @@ def _below(ax, text, x, y, radius):
 
 
 def _arrow(ax, milliseconds, accuracy, radii, number):
-    """Draw an arrow from the dot before to dot `number`, with the ratio of their times above it."""
+    """Draw an arrow to dot `number` from the dot before it, with the ratio of their times above.
+
+    radii  radius of each dot in points
+    """
     start = milliseconds[number - 1], accuracy[number - 1]
     end = milliseconds[number], accuracy[number]
     style = {
@@ -154,9 +162,11 @@ def _write_numbers(ax, points):
 
 
 def _latencies_and_accuracies(rows):
-    """Return (latencies in ms, accuracies, flags of the front) of a list of `rows.Deployment`.
+    """Return three arrays (n,) of the deployments: (latencies in ms, accuracies, on_front).
 
-    Each is an array (n,); a flag is True if no other deployment is better on both.
+    `on_front` is True for a deployment if no other one beats it (`front`).
+
+    rows  list of `rows.Deployment`
     """
     latencies, accuracies = np.array([(row.latency_p50_ms, row.accuracy) for row in rows]).T
     return latencies, accuracies, front(latencies, accuracies)
@@ -165,7 +175,10 @@ def _latencies_and_accuracies(rows):
 def numbered(rows):
     """Return {number in the picture of `pareto`: name of the deployment}.
 
-    A picture of few deployments numbers all of them, a picture of many only those of the front.
+    If there are at most `FEW` deployments, all have numbers; if there are more, only those of the
+    front have one.
+
+    rows  list of `rows.Deployment`
     """
     _, _, best = _latencies_and_accuracies(rows)
     names_alike = len({row.model for row in rows}) < len(rows)

@@ -1,4 +1,4 @@
-"""A flame chart of measured calls."""
+"""Draw a flame chart: a picture of measured calls as boxes, with callees under their callers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +14,11 @@ FEWEST_LETTERS = 4  # a shorter text would say nothing
 def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> Any:
     """Draw a flame chart: boxes in rows, callees under their callers. Returns the figure.
 
-    boxes  list of (depth, start, width, name)
-    label  of the axis on which the boxes begin and end, with its unit
-    bands  {name of a box: colour}. The box, a band, has this colour strongly, and all boxes under
-           it have it faintly, down to a band of another name
+    boxes  list of (depth, start, width, name): depth 0 is the top row; start and width have the
+           unit of the x axis
+    label  label of the x axis, with its unit
+    bands  {name of a box: colour}. A box with such a name has this colour. Boxes under it have the
+           same colour, but paler; a box under it with a name in `bands` begins a colour of its own
     """
     deepest = max(depth for depth, *_ in boxes)
     figure, ax = canvas(9, 1.3 + 0.3 * deepest)
@@ -42,7 +43,10 @@ def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> An
 
 
 def _write(ax, name, middle, depth, *, letters):
-    """Write a name into its box, cut to `letters` letters; write nothing if too few fit."""
+    """Write a name into its box, cut to `letters` letters.
+
+    Nothing is written if fewer than `FEWEST_LETTERS` letters fit.
+    """
     if letters < FEWEST_LETTERS:
         return
     text = name if len(name) <= letters else name[: letters - 1] + "…"

@@ -1,4 +1,4 @@
-"""The drawing of a network's file: its operators as boxes in a row, from input to output."""
+"""Draw a network's ONNX file: its operators as boxes in a row, from input to output."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ def graph(path: str | Path) -> None:
     """Show the operators of an ONNX file from left to right.
 
     Operators that multiply weights are blue, the others grey; the weights are not drawn. A thin
-    orange line is a step onto a grid of integers or back from it. An arc is a shortcut past other
-    operators.
+    orange line is a step of quantization: numbers are rounded to a grid of integers, or integers
+    become floating-point numbers again. An arc is a shortcut past other operators.
     """
     import onnx
 
     path = Path(path)
-    nodes = _on_the_way(onnx.load(path, load_external_data=False).graph)
+    nodes = _nodes_after_input(onnx.load(path, load_external_data=False).graph)
     wide = len(nodes) - sum(node.op_type in GRID for node in nodes)
     figure, ax = canvas(min(11.0, 1.5 + 0.42 * wide), 2.3)
     # {name of a tensor: where the operator stands that computes it}
@@ -46,8 +46,8 @@ def graph(path: str | Path) -> None:
     display(figure)
 
 
-def _on_the_way(graph):
-    """Return the nodes that compute with the input of a graph.
+def _nodes_after_input(graph):
+    """Return the nodes whose results depend on the input of a graph, as a list.
 
     The other nodes only prepare weights.
     """
@@ -63,7 +63,10 @@ def _on_the_way(graph):
 
 
 def _draw(ax, node, x):
-    """Draw an operator as a box with its name; a step onto a grid or back as a thin line."""
+    """Draw an operator at the position `x` as a box with its name.
+
+    An operator that quantizes or dequantizes (`GRID`) is drawn as a thin line without a name.
+    """
     if node.op_type in GRID:
         ax.add_patch(Rectangle((x - 0.075, 0), 0.15, 1, color=COLOURS[1]))
         return
@@ -73,7 +76,7 @@ def _draw(ax, node, x):
 
 
 def _explain(ax, nodes):
-    """Write below the boxes what each colour means that occurs in the picture."""
+    """Write below the boxes what blue boxes and orange lines mean, if the picture has any."""
     types = {node.op_type for node in nodes}
     meanings = []
     if types & set(HEAVY):

@@ -1,4 +1,4 @@
-"""Pictures of data: images with their labels, and with the answers of networks."""
+"""Show images with their labels, and with the answers of networks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,10 @@ WIDEST = 8  # images in a row
 def images(pixels: Any, captions: Sequence[str], *, wrong: Sequence[bool] | None = None) -> None:
     """Show grey images with a text under each.
 
-    pixels    (n, side * side) or (n, height, width) numbers; a high number is drawn dark
-    captions  n texts, such as the labels, or what a network answered
-    wrong     n flags: the text under such an image is orange; None: all texts are black
+    pixels    (n, side * side) or (n, height, width) numbers; the larger a number, the darker the
+              pixel
+    captions  n texts, such as the labels, or the answers of a network
+    wrong     n flags: the text under an image with a true flag is orange; None: all texts are black
     """
     pixels = np.asarray(pixels, dtype=float)
     if pixels.ndim == 2:
@@ -57,9 +58,9 @@ def answers(
     classes  (n,) answers, as class numbers
     labels   (n,) true class numbers
     names    names of the classes
-    before   (n,) answers of an earlier network: both answers and the true label stand under the
-             image, and the text is orange if the earlier answer was right and this one is wrong.
-             None: the text is orange if the answer is wrong
+    before   (n,) answers of an earlier network, for images on which the two networks differ. Both
+             answers and the true label then stand under the image; the text is orange if the
+             earlier answer was right. None: the text is orange if the answer is wrong
     """
     pixels = np.asarray(pixels, dtype=float)[:most]
     if not len(pixels):

@@ -1,4 +1,4 @@
-"""Curves through a few measured points: one number against a setting that was tried in steps."""
+"""Draw curves through a few measured points, each for one value of a setting."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -12,11 +12,13 @@ from labkit.plots.canvas import COLOURS, GREY, canvas
 def line(
     by_x: Mapping[Any, Any], *, x: str, y: str, reference: tuple[float, str] | None = None
 ) -> None:
-    """Show a curve, or several, through points at equal distances.
+    """Show one curve, or several, through a few points.
+
+    The points have equal distances on the x axis, whatever their x is.
 
     by_x       {x: y} for one curve, or {name: {x: y}} for several with the same x
     x, y       labels of the axes, with units
-    reference  (height, text) of a dashed line
+    reference  (height, text): a dashed line at this height, with a text
     """
     several = isinstance(next(iter(by_x.values())), Mapping)
     curves = by_x if several else {"": by_x}
@@ -45,9 +47,10 @@ def line(
 
 
 def _apart(heights, gap):
-    """Return heights for labels, in their order, at least `gap` apart.
+    """Move heights of labels apart, so that their distances are at least `gap`. Returns them.
 
-    A height that is less than `gap` above the one below it is moved up.
+    A height that is less than `gap` above the next lower one is moved up. The order of the list
+    stays.
     """
     moved = list(heights)
     order = sorted(range(len(heights)), key=heights.__getitem__)
@@ -57,7 +60,7 @@ def _apart(heights, gap):
 
 
 def _write_heights(ax, heights):
-    """Write each number above its point, to the right of a falling line."""
+    """Write each number above and right of its point, where a falling line does not cross it."""
     for number, height in enumerate(heights):
         ax.annotate(
             f"{height:.1f}", (number, height), (4, 6), textcoords="offset points", fontsize=9

@@ -1,4 +1,4 @@
-"""Pictures of the phases of a program: how long each takes, with one row per variant."""
+"""Draw the phases of a program: how long each takes, with one row per variant."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,14 +20,14 @@ WIDE_ENOUGH = 0.06  # share of the picture's width from which on a part carries 
 def phases(
     by_name: Mapping[str, Mapping[str, float]], *, unit: str, label: str = "time of one step"
 ) -> None:
-    """Show a bar per name, made of one part per phase.
+    """Show a horizontal bar for each name, made of one part for each phase.
 
-    The number of a part stands in it where it is wide enough, and the sum beside the bar.
+    A part that is wide enough shows its time. The sum stands beside the bar.
 
-    by_name  {name: {phase: time}}; every name has the phases of the first. The phases of a training
-             step, `OF_TRAINING`, have the same colours in every picture
-    unit     of the times
-    label    what the times are times of
+    by_name  {name: {phase: time}}; every name has the same phases. The phases of a training step
+             (`OF_TRAINING`) have the same colours in every picture
+    unit     unit of the times
+    label    what was timed, for the label of the x axis
     """
     names = list(next(iter(by_name.values())))
     longest = max(sum(times.values()) for times in by_name.values())
@@ -73,12 +73,15 @@ def phases(
 
 
 def _number(value):
-    """Write a time: without decimals from 10 on, else with two digits."""
+    """Return a time as text: without decimals from 10 on, else with two significant digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _begin_of(times, phase):
-    """Return the time of all phases before `phase`."""
+    """Return the sum of the times of all phases before `phase`.
+
+    times  {phase: time}
+    """
     names = list(times)
     return sum(times[name] for name in names[: names.index(phase)])
 
@@ -92,8 +95,9 @@ def repeated(
     """Show how quantities change over repetitions: a panel for each quantity, a line for each name.
 
     panels  {quantity with its unit: {name: (n,) values}}
-    label   of the x axis, such as "update"
-    marked  (number, text): a vertical line before the repetition of this number, with a text
+    label   label of the x axis, such as "update"
+    marked  (number, text): a vertical line before the repetition of this number, counted from 1,
+            with this text
     """
     figure, axes = canvas(3.4 * len(panels) + 0.3, 2.7, columns=len(panels))
     for ax, (quantity, lines) in zip(np.atleast_1d(axes), panels.items(), strict=True):

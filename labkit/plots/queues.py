@@ -1,4 +1,4 @@
-"""Pictures of a service: response times over a day, and several networks compared by metrics."""
+"""Draw a service: response times over a day, and several networks compared by metrics."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,10 +12,10 @@ ROW = 0.36  # inches for a metric
 
 
 def responses(days: Mapping[str, Any], *, unit: str = "ms") -> None:
-    """Show the response time of every request of a day, in the order in which they arrive.
+    """Show the response time of every request of a day, in the order in which requests arrive.
 
-    days  {name: (arrivals in seconds, response times)}
-    unit  of the response times
+    days  {name: (arrivals in seconds, response times)}; each name gets a line
+    unit  unit of the response times
     """
     figure, ax = canvas(6.5, 2.8)
     for (name, (arrivals, times)), colour in zip(days.items(), COLOURS, strict=False):
@@ -26,15 +26,16 @@ def responses(days: Mapping[str, Any], *, unit: str = "ms") -> None:
 
 
 def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str]) -> None:
-    """Show how many times as good each network is as a reference, a row per metric.
+    """Show how many times as good each network is as a reference network, with one row per metric.
 
-    Dots further to the right are better. The measured numbers stand beside the picture, a column
+    Dots further to the right are better. The measured numbers stand beside the picture, one column
     for each network.
 
-    board             DataFrame: a row for each network, a column for each metric with its unit;
-                      NaN: not measured
+    board             DataFrame: a row for each network, a column for each metric, named with its
+                      unit; NaN: not measured
     reference         name of the network that stands at 1
-    higher_is_better  the metrics of which a large number is good; of all others a small number is
+    higher_is_better  names of the metrics for which a large number is good; for all others a small
+                      number is good
     """
     board = board.astype(float)
     figure, ax = canvas(7.5, 1.2 + ROW * len(board.columns))
@@ -76,14 +77,20 @@ def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str])
 
 
 def _draw_row(ax, row, times_as_good):
-    """Draw the dots of a metric, one for each network, and a line through them."""
+    """Draw the row of one metric: a dot for each network, and a line through the dots.
+
+    times_as_good  Series: {name of a network: times as good as the reference}
+    """
     ax.plot([times_as_good.min(), times_as_good.max()], [row, row], color=GREY, lw=1.5, zorder=1)
     for colour, name in zip(COLOURS, times_as_good.index, strict=False):
         ax.plot(times_as_good[name], row, "o", color=colour, ms=8)
 
 
 def _columns(board):
-    """Return lines of text in columns: the names of the networks, then each metric's numbers."""
+    """Return the numbers of a board as lines of text, with a column for each network.
+
+    The first line holds the names of the networks, each further line the numbers of one metric.
+    """
     lines = [list(board.index)]
     for metric in board.columns:
         lines.append(["-" if value != value else shown(value) for value in board[metric]])

@@ -1,4 +1,4 @@
-"""Ratios with their intervals, a row for each ratio."""
+"""Draw measured ratios with their intervals, one row for each ratio."""
 
 import numpy as np
 
@@ -10,11 +10,14 @@ FRAME = 2  # a frame around ratios ends at this factor beyond the outermost medi
 
 
 def ratio(result):
-    """Draw the ratios of a `measure.Comparison` with their 95 % intervals. Returns the figure.
+    """Draw the ratios of a comparison with their 95 % intervals. Returns the figure.
 
-    Within the grey band this machine cannot distinguish a ratio from 1. A hollow diamond is the
-    ratio of calls that alternate; it is drawn where it differs from that of each arm alone. An
-    interval so long that it would dwarf the others is cut off by the frame, with an arrow.
+    Within the grey band this machine cannot distinguish a ratio from 1. A filled dot is the ratio
+    of arms that run alone. A hollow diamond is the ratio where calls of all arms alternate; it is
+    drawn only where the two ratios differ. A very long interval is cut off by the frame, with an
+    arrow, so that the others can be seen.
+
+    result  a `measure.Comparison`
     """
     rows = result.rows
     medians = [1.0, *(row.median for row in rows)]

@@ -1,4 +1,4 @@
-"""Pictures of times and of other repeated measurements.
+"""Draw times and other repeated measurements.
 
 Each function shows its picture and returns None.
 """
@@ -25,17 +25,18 @@ def dots(
     reference: float | None = None,
     interval: Callable | None = None,
 ) -> None:
-    """Show a row per name: small dots are single values, the bar is their interval.
+    """Show a row for each name: small dots are single values, a bar is an interval.
 
-    A large dot marks the middle, whose number stands beside the row.
+    A large dot marks the median, or the estimate of the interval. Its number stands beside the row.
 
-    by_name    {name: (n,) values, one per series or seed}; an `Interval` in place of the values is
-               drawn without small dots. Or {title: such a dictionary}, for panels beside each other
-    unit       of the values
+    by_name    {name: (n,) values, one per series or seed}. An `Interval` in place of the values is
+               drawn without small dots. For several panels: {title: {name: values}}
+    unit       unit of the values
     label      what the values are; it stands before the unit
-    reference  where a vertical line is drawn; an interval that does not contain it is orange
-    interval   function (values) -> (low, high), such as `median_interval`; None: no bar is drawn,
-               and the large dot is the median
+    reference  value at which a vertical line is drawn; an interval that does not contain this value
+               is orange
+    interval   function (values) -> (low, high), such as `median_interval`; None: no bar is drawn
+               for values
     """
     panels = by_name if isinstance(next(iter(by_name.values())), Mapping) else {"": by_name}
     most = max(len(rows) for rows in panels.values())
@@ -57,7 +58,12 @@ def dots(
 
 
 def _dots_in_a_row(ax, row, values, unit, reference, interval):
-    """Draw the values, their interval and their middle in one row, with the middle's number."""
+    """Draw the values, their interval and their middle (`_summary`) in one row.
+
+    The number of the middle stands beside the row. The arguments are those of `dots`.
+
+    values  (n,) values, or an `Interval`
+    """
     middle, ends = _summary(values, interval)
     misses = reference is not None and bool(ends) and not ends[0] <= reference <= ends[1]
     colour = COLOURS[1] if misses else COLOURS[0]
@@ -71,9 +77,10 @@ def _dots_in_a_row(ax, row, values, unit, reference, interval):
 
 
 def _frame(axes):
-    """Give all panels one range of x that shows every interval.
+    """Give all panels the same range of x, in which every interval is visible.
 
-    Single values far outside are counted in a label instead of drawn.
+    Single values far outside this range are not drawn. The label of the axis says how many there
+    are.
     """
     drawn = [_drawn_values(ax) for ax in axes]
     intervals = np.concatenate([ends for _, ends in drawn])
@@ -92,7 +99,7 @@ def _frame(axes):
 
 
 def _drawn_values(ax):
-    """Return two arrays of drawn x: single values, and ends and middles of intervals."""
+    """Return what is drawn as two arrays of x: (single values, ends and middles of intervals)."""
     dots = []
     ends = []
     for line in ax.lines:
@@ -107,10 +114,11 @@ def _drawn_values(ax):
 def bars(
     by_name: Mapping[str, Any], *, unit: str, label: str = "", interval: Callable | None = None
 ) -> None:
-    """Show a bar per name, with its number and, if known, its interval.
+    """Show a horizontal bar for each name, with its number and, if there is one, its interval.
 
-    by_name   {name: a number, an `Interval`, or (n,) values}
-    unit      of the values
+    by_name   {name: a number, an `Interval`, or (n,) values}; the bar of values ends at their
+              median, or at the estimate of `interval`
+    unit      unit of the values
     label     what the values are
     interval  function (values) -> (low, high), such as `median_interval`; None: values are drawn
               without an interval
@@ -136,10 +144,10 @@ def bars(
 
 
 def calls(panels: Mapping[str, Mapping[str, Any]], *, unit: str = "ms") -> None:
-    """Show times of single calls in their order, a panel for each title.
+    """Show the times of single calls in their order, one panel for each title.
 
     panels  {title: {name: (numbers of the calls, their times)}}
-    unit    of the times
+    unit    unit of the times
     """
     figure, axes = canvas(3.5 * len(panels) + 0.3, 2.8, columns=len(panels))
     times_of_arms = []
@@ -158,12 +166,14 @@ def calls(panels: Mapping[str, Mapping[str, Any]], *, unit: str = "ms") -> None:
 
 
 def cures(stopwatch: Mapping[str, float], cured: Mapping[str, float | None], *, unit: str) -> None:
-    """Show a row per name with two dots: what a stopwatch said, and what it says once cured.
+    """Show how wrong a mistaken measurement is, before and after its mistake is cured.
 
-    stopwatch  {name: multiple of the truth, above 0}: what the stopwatch said (orange)
-    cured      {name: multiple of the truth}: what remains once the mistake is cured (blue); None
-               where the measurement is refused
-    unit       of the multiples
+    Each row has two dots: the result with the mistake (orange) and without it (blue). A result is
+    given as a multiple of the truth, above 0.
+
+    stopwatch  {name: result with the mistake}
+    cured      {name: result without the mistake}; None where the measurement is refused
+    unit       unit of the multiples, for the label of the x axis
     """
     figure, ax = canvas(7, 0.9 + 0.42 * len(stopwatch))
     ax.axvline(1, color=GREY, lw=1)
@@ -194,9 +204,10 @@ def _write_beside(ax, point, text, *, to_the_right):
 
 
 def _summary(values, interval):
-    """Return (the middle, the ends of the interval) of a number, an `Interval` or values.
+    """Return (middle, ends) of a number, an `Interval` or values.
 
-    The ends are a list of two, or [] if they are not known or not finite.
+    The middle is the number itself, the estimate of an interval, or the median of values. The ends
+    are the list [low, high] of the interval, or [] if there is no interval or an end is infinite.
 
     interval  function (values) -> (low, high), or None
     """
@@ -221,5 +232,5 @@ def _name_rows(ax, by_name):
 
 
 def _axis(label, unit):
-    """Return "label (unit)", or the unit alone."""
+    """Return the label of an axis: "label (unit)", or the unit alone if there is no label."""
     return f"{label} ({unit})" if label else unit

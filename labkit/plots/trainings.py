@@ -1,8 +1,9 @@
-"""Pictures of trainings: learning rates, loss curves, schedules, layers, a ladder of changes.
+"""Draw trainings: learning rates, loss curves, schedules, layers, and a ranking of changes.
 
-Each function shows its picture and returns None. Trainings of several seeds come as `Runs` of
-labkit.train.repeat: `accuracy` is (seeds,), `losses` is (seeds, epochs). `runs - other` are the
-differences of the accuracies, seed by seed, and `runs.lead(other)` is the interval of their mean.
+Each function shows its picture and returns None. Trainings with several seeds come as `Runs` of
+labkit.train.repeat. Of a `Runs`, `accuracy` is (seeds,) and `losses` is (seeds, epochs). `runs -
+other` are the differences of the accuracies, seed by seed. `runs.lead(other)` is the interval of
+the mean difference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,13 @@ BAND = (0.1, 0.9)  # quantiles over the seeds
 
 
 def rates(runs: Mapping, *, rules: Mapping | None = None) -> None:
-    """Draw test accuracy against the learning rate, one line per batch size.
+    """Draw test accuracy against the learning rate, with one line per batch size.
 
     Dots are seeds, the line is their mean.
 
-    runs   {(batch, learning rate): `Runs`}
-    rules  {name of a rule: (from learning rate, to learning rate)}, drawn as arrows above the lines
+    runs   {(batch size, learning rate): `Runs`}
+    rules  {name of a rule: (learning rate, learning rate that the rule makes of it)}, drawn as
+           arrows above the lines
     """
     rules = rules or {}
     figure, ax = canvas(7.5, 4.0)
@@ -64,7 +66,7 @@ def _draw_rules(ax, rules, *, lowest, distance):
 
 
 def _as_fraction(rate):
-    """Write a learning rate: "1/4" for 0.25, "2" for 2.0."""
+    """Return a learning rate as text: "1/4" for 0.25, "2" for 2.0."""
     if rate < 1:
         return f"1/{round(1 / rate)}"
     return f"{rate:g}"
@@ -75,7 +77,7 @@ def curves(panels: Mapping) -> None:
 
     The line is the mean of the seeds, the band holds 8 of 10 seeds.
 
-    panels  {title: {name: `Runs`}}
+    panels  {title: {name: `Runs`}}; each name gets a line
     """
     figure, axes = canvas(4.5 * len(panels), 3.2, columns=len(panels))
     axes = np.atleast_1d(axes)
@@ -91,7 +93,10 @@ def curves(panels: Mapping) -> None:
 
 
 def _draw_losses(ax, by_name):
-    """Draw the training loss against the epochs of {name: `Runs`}."""
+    """Draw the training loss against the epochs, with a line and a band for each name.
+
+    by_name  {name: `Runs`}
+    """
     for colour, (name, runs) in zip(COLOURS, by_name.items(), strict=False):
         epochs = np.arange(1, runs.losses.shape[1] + 1)
         low, high = np.quantile(runs.losses, BAND, axis=0)
@@ -112,11 +117,13 @@ def _mark_losses(ax):
 def schedules(
     by_name: Mapping[str, Callable], *, steps: int, learning_rate: float, runs: Mapping
 ) -> None:
-    """Draw the learning rate over the epochs (left) beside the training loss that it gave (right).
+    """Draw schedules of the learning rate (left) and the training losses they led to (right).
 
-    by_name        {name: schedule(step, steps) -> factor}
-    steps          steps of the training
-    learning_rate  what the factor multiplies; a number, or {name: number}
+    Both pictures have the epochs on the x axis.
+
+    by_name        {name: schedule}; a schedule is a function (step, steps) -> factor
+    steps          steps of the whole training
+    learning_rate  number that is multiplied by the factor of each step, or {name: number}
     runs           {name: `Runs`} with the same names
     """
     figure, (left, right) = canvas(9, 3.2, columns=2)
@@ -140,15 +147,16 @@ def schedules(
 
 
 def layers(ratios: Any, schedule: Callable, *, learning_rate: float, names: Sequence[str]) -> None:
-    """Draw |w| / |g| of each layer (left), and its product with the learning rate (right).
+    """Draw |w| / |g| of each layer (left), and the learning rate times this ratio (right).
 
-    w is the weight of a layer, g its gradient; both pictures go over the steps.
+    |w| is the norm of a layer's weight, |g| the norm of its gradient. Both pictures have the steps
+    on the x axis.
 
     ratios         (trainings, steps, layers) of |w| / |g|; the lines are geometric means over the
                    trainings
-    schedule       schedule(step, steps) -> factor
-    learning_rate  what the factor multiplies
-    names          of the layers
+    schedule       function (step, steps) -> factor
+    learning_rate  number that is multiplied by the factor of each step
+    names          names of the layers
     """
     figure, (left, right) = canvas(9, 3.3, columns=2)
     steps = ratios.shape[1]
@@ -171,14 +179,17 @@ def layers(ratios: Any, schedule: Callable, *, learning_rate: float, names: Sequ
 def ladder(
     rungs: Mapping, against: Any, *, gap: Any = None, groups: Mapping | None = None, label: str = ""
 ) -> None:
-    """Draw a row per change, the best on top: its accuracy minus that of `against`, seed by seed.
+    """Draw a row for each change of a training, the best on top: how much accuracy it gains.
 
-    rungs    {name: `Runs`}; dots are seeds, the bar is the 95 % interval of their mean
+    The gain is the accuracy of the change minus that of `against`, seed by seed. Dots are seeds,
+    the bar is the 95 % interval of their mean.
+
+    rungs    {name of the change: `Runs`}
     against  the `Runs` that all are compared with, the line at 0
-    gap      the `Runs` of the worst case: each row says which share of the accuracy between `gap`
-             (0 %) and `against` (100 %) it has won back; None: no shares
+    gap      the `Runs` of the worst case. Each row then says which share of the difference between
+             `gap` (0 %) and `against` (100 %) the change has won back. None: no shares
     groups   {text of the legend: names of rungs}, each in a colour of its own; the others are blue
-    label    of the axis
+    label    label of the x axis; "": a difference of test accuracy in points
     """
     groups = groups or {}
     rows = sorted(rungs.items(), key=lambda row: np.mean(row[1] - against))

@@ -1,7 +1,8 @@
-"""Write one HTML page of all results here: answers, what failed, what surprised, lessons, tables.
+"""Write the report: one HTML page with all results of this ledger.
 
-The page needs no other files and fetches nothing: styles and pictures are inside it. The executed
-notebooks lie beside it.
+The page shows the answers of the lessons, what failed, what surprised the reader, each lesson, and
+tables of what was measured. It needs no other files and fetches nothing: styles and pictures are
+inside it. The executed notebooks lie beside it.
 """
 
 import math
@@ -44,7 +45,7 @@ BY_LESSON = {
 def write_report(path: Path | None = None) -> Path:
     """Write the report from the ledger and the recorded results. Returns its path.
 
-    path  None: artifacts/report.html
+    path  where to write; None: artifacts/report.html
     """
     path = path or artifacts() / "report.html"
     lessons = _lessons(path.parent)
@@ -70,10 +71,11 @@ def write_report(path: Path | None = None) -> Path:
 
 
 def _lessons(folder):
-    """Return what the report shows of each lesson: {lesson: {name: value}}.
+    """Return what the report shows of each lesson: {lesson: {name: list}}.
 
-    "attempts" are rows with links; each name of `BY_LESSON` is [(words that tell the run apart,
-    rows)].
+    Under "attempts" there are the dicts that `_with_pages` makes of the newest attempts. Under each
+    name of `BY_LESSON`, such as "claims", there are pairs (text that tells the run apart from other
+    runs, rows of that run).
 
     folder  the folder of the report, from which links lead
     """
@@ -95,7 +97,10 @@ def _lessons(folder):
 
 
 def _commits(lessons):
-    """Return the commits of the runs shown, each once, in the order of the lessons."""
+    """Return the commits of the runs that the report shows, each once, in the order of the lessons.
+
+    lessons  what `_lessons` returned
+    """
     commit_of = {run.run_key: run.commit for run in ledger.find(Run)}
     commits = {}
     for lesson in lessons.values():
@@ -107,9 +112,11 @@ def _commits(lessons):
 
 
 def _surprises(lessons):
-    """Return the reader's wrong predictions in runs by hand: [(lesson, `Prediction`)].
+    """Return the reader's wrong predictions: [(lesson, `Prediction`)], the one farthest off first.
 
-    The prediction that is farthest off comes first.
+    Only runs that a reader started by hand count.
+
+    lessons  what `_lessons` returned
     """
     wrong = []
     for name, lesson in lessons.items():
@@ -122,9 +129,9 @@ def _surprises(lessons):
 
 
 def _own_network():
-    """Return [(lesson, `OwnResult`)]: for each lesson, the newest rows of the reader's own network.
+    """Return the newest results on the reader's own network: [(lesson, `OwnResult`)].
 
-    Reported runs of others are left out.
+    Results that others reported are left out.
     """
     own_rows = []
     for name, reporter, rows in newest(OwnResult, reporter_of):
@@ -134,10 +141,12 @@ def _own_network():
 
 
 def _miss(row):
-    """Return how far off a prediction is.
+    """Return how far off a prediction is: |log(guess / result)|.
 
-    It is the logarithm of the factor between guess and result: 0 for an answer that is no number,
-    infinity for the wrong sign or a result of 0.
+    It is 0 for an answer that is no number. It is infinite if guess and result differ in sign, or
+    if one of them is 0.
+
+    row  a `Prediction` with a result
     """
     try:
         factor = float(row.answer) / float(row.result)
@@ -149,10 +158,10 @@ def _miss(row):
 
 
 def _tallies():
-    """Return {(notebook, claim id): the outcome over several seeds, in words}.
+    """Return the outcomes of claims over several seeds: {(notebook, claim id): text}.
 
-    Such as "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab". Of the profiles that have outcomes
-    of several seeds, the largest counts.
+    A text is, for example, "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab". If several profiles
+    have been run with several seeds, the outcome of the largest profile is returned.
     """
     sentences = {}
     for profile in PROFILES:
@@ -163,11 +172,14 @@ def _tallies():
 
 
 def _with_pages(attempts, folder):
-    """Return attempts as dicts, with links to their notebooks and to pages that show them.
+    """Return attempts as dicts, with a link to the executed notebook and to a page that shows it.
 
-    The links lead from `folder`. The copy of the report inside the book (see docs/book/build.py)
-    has the book's pages only. A reported notebook is linked as a file and has no page, for it may
-    hold anything.
+    The keys "notebook_file" and "page" hold the links, or None; the other keys are the fields of
+    `Attempt`. If the report is part of the book (docs/book/build.py), the page is the book's and
+    there is no link to a notebook. A notebook that others reported gets no page: it may hold
+    anything.
+
+    folder  the folder of the report, from which the links lead
     """
     # Find the page or the file of each attempt.
     book_pages = {}
@@ -195,12 +207,15 @@ def _with_pages(attempts, folder):
 
 
 def _link(path, folder):
-    """Return a path relative to a folder; None stays None."""
+    """Return the path of a file relative to a folder; None if there is no file."""
     return None if path is None else os.path.relpath(path, folder)
 
 
 def _book(folder):
-    """Return a link from `folder` to the first page of the course as a book, or None."""
+    """Return a link from `folder` to the first page of the book, or None if there is no book.
+
+    The book is the course as a website.
+    """
     for book in (folder, artifacts() / "book"):
         if (book / "index.html").is_file():
             return os.path.relpath(book / "index.html", folder)

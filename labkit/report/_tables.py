@@ -1,4 +1,4 @@
-"""The newest run of each lesson, the tables of measured rows, and the pictures of deployments."""
+"""Collect for the report the newest run of each lesson, tables of rows, pictures of deployments."""
 
 import base64
 import io
@@ -35,13 +35,14 @@ HERE = "this machine"
 
 
 def newest(row_class, label_of):
-    """Return the rows of the newest run of each lesson: [(notebook, label, rows)], in lesson order.
+    """Return rows of the newest run of each lesson: [(notebook, label, rows)], in lesson order.
 
-    A run without such rows does not count.
+    Only runs that have rows of this class count. A label divides the runs of a lesson into groups,
+    and the newest run of each group is returned.
 
     row_class  class of the rows, such as `LessonAnswer`
-    label_of   function `Run` -> label. The newest run of a notebook is shown for each label: with
-               `starter_of`, a run by hand is not hidden by a later run of the runner
+    label_of   function (`Run`) -> label. With `starter_of`, for example, a lesson has at least two
+               groups: runs by hand and runs by the runner
     """
     rows_of_run = defaultdict(list)
     for row in ledger.find(row_class):
@@ -56,20 +57,23 @@ def newest(row_class, label_of):
 
 
 def reporter_of(run):
-    """Return who reported a run, as the end of a phrase; "" for a run of this ledger itself."""
+    """Return who reported a run, as the end of a phrase: ", as reported by NAME".
+
+    The text is "" for a run that was made with this ledger.
+    """
     return f", as reported by {run.reported_by}" if run.reported_by else ""
 
 
 def starter_of(run):
-    """Return in words how a run was started, and who reported it."""
+    """Return how a run was started, "by the runner" or "by hand", and who reported it."""
     return ("by the runner" if run.batch_key else "by hand") + reporter_of(run)
 
 
 def sections():
-    """Return all tables as the template needs them: [{"title": text, "grids": grids}].
+    """Return all tables as the template needs them: [{"title": text, "grids": list of grids}].
 
-    There is a grid for each hardware; of other machines than this one, only grids with a number are
-    kept.
+    There is a grid (`_grid`) for each hardware. Grids of other machines than this one are left out
+    if they have no numbers.
     """
     tables = []
     for title, (table, column_names) in MEASURED.items():
@@ -95,9 +99,10 @@ def _has_number(grid):
 
 
 def _rows_by_hardware(table):
-    """Return {hardware: its rows of a table}, from the newest runs.
+    """Return the rows of a table from the newest runs, by machine: {name of the machine: rows}.
 
-    This machine comes first, then the machines of a cluster and those whose runs were reported.
+    This machine comes first. The other ones are machines of a cluster, and machines of people who
+    reported their runs.
 
     table  name of a table of the ledger
     """
@@ -116,12 +121,15 @@ def _rows_by_hardware(table):
 
 
 def panels():
-    """Return the pictures of deployments on this machine, with what stands beside each.
+    """Return the pictures of deployments on this machine, each with the texts beside it.
 
-    A panel is (lesson, settings, picture as a data URI, picture in words, {number: deployment}).
-    One picture holds rows of one run, on one device, with the same threads and batch: only such
-    rows are answers to the same images, taken at the same time. The largest such group of a run is
-    shown; among equally large groups the one with the smallest batch.
+    returns  list of (lesson, settings in words, picture as a data URI, picture in words, {number:
+             deployment})
+
+    A picture holds rows of one run, on one device, with the same number of threads and the same
+    batch size: only such rows were measured on the same images, at the same time. If a run has
+    several such groups of rows, its largest group is shown; among equally large groups the one with
+    the smallest batch.
     """
     groups = defaultdict(list)
     for row in _rows_by_hardware("deployments")[HERE]:
@@ -140,13 +148,16 @@ def panels():
 
 
 def _lesson(row):
-    """Return the lesson in which a row was measured, or "": the key of the row's run names it."""
+    """Return the lesson in which a row was measured, or "".
+
+    The key of the row's run holds the name of the notebook.
+    """
     match = re.search(r"\d\d_[a-z0-9_]+", row.run_key)
     return match[0] if match else ""
 
 
 def _panel(rows):
-    """Return the panel of a group of rows, as described in `panels`."""
+    """Return the tuple that `panels` describes, for one group of deployments."""
     from labkit import plots
 
     buffer = io.BytesIO()
@@ -157,12 +168,17 @@ def _panel(rows):
 
 
 def _grid(hardware, rows, names):
-    """Return rows of one hardware as a grid for the template: cells of text, with numbered remarks.
+    """Return rows of one machine as a table for the template.
 
-    A column without a value is left out. A value that is the same in all rows stands once, above
-    them.
+    A column without a value is left out. A value that is the same in all rows is shown once, above
+    the table.
 
-    names  names of the columns
+    hardware  name of the machine
+    rows      rows of one class
+    names     names of the columns
+    returns   {"place": name of the machine, "heads": [(heading, True for numbers)], "lines": [(list
+              of cells as texts, numbers of the row's remarks as a text)], "remarks": {remark: its
+              number}, "shared": the values above the table}
     """
     # Sort the columns into those that are listed and those with one value for all rows.
     columns = {}
@@ -193,7 +209,10 @@ def _grid(hardware, rows, names):
 
 
 def _value(row, name):
-    """Return the value of a row in a column; for the column "lesson", the number of the lesson."""
+    """Return the value of a row in a column.
+
+    The column "lesson" is no field of the row; its value is the number of the lesson as a text.
+    """
     if name == "lesson":
         return _lesson(row)[:2] or None
     return getattr(row, name)
@@ -205,7 +224,7 @@ def _is_numeric(column):
 
 
 def _remarks(row):
-    """Return why numbers of a row are missing or doubtful, each reason once.
+    """Return the reasons why numbers of a row are missing or doubtful, as a list of texts.
 
     row  the row as a dict
     """
@@ -219,7 +238,10 @@ def _remarks(row):
 
 
 def _cell(name, value):
-    """Return a value as text, in the unit that its column's name says."""
+    """Return the value of a cell as text, with its unit.
+
+    name  name of the column: its ending says the unit
+    """
     if value is None or isinstance(value, str):
         return value or "–"
     if name == "floor" and not value:  # 0: nothing ran against itself
@@ -230,7 +252,10 @@ def _cell(name, value):
 
 
 def _unit_of(name):
-    """Return (factor, unit) of a column; (1, None) for one without a unit."""
+    """Return (factor, unit) of a column: its values times the factor have this unit.
+
+    name  name of the column: its ending says the unit. Without such an ending (1, None) is returned
+    """
     for ending, factor, unit in UNITS:
         if name.endswith(ending):
             return factor, unit
@@ -238,5 +263,5 @@ def _unit_of(name):
 
 
 def _head(name):
-    """Return the name of a column for people, without the unit: the cells have it."""
+    """Return the heading of a column: its name without the unit, which each cell shows."""
     return re.sub(r"_(bytes|ms|s|j)$", "", name.replace("_per_s", "_per_second")).replace("_", " ")

@@ -1,6 +1,7 @@
-"""Write the deployment card of a submission: what is delivered, and how well it is known.
+"""Write the deployment card of a network: what is delivered, and how well it was tested.
 
-The card lies in a folder with the network and a program, which runs without labkit.
+A card describes a network that a reader has handed in for lesson 20. It lies in a folder with the
+network and a program that runs it without labkit.
 """
 
 import json
@@ -43,10 +44,12 @@ LIMITS = (
 
 
 def precisions(path):
-    """Return [(node, operator, number format of its weights)] of an ONNX file's layers, in order.
+    """List the number formats of the weights in an ONNX file, layer by layer.
 
-    Layers are convolutions and matrix products. The format is "computed" for weights that are not
-    stored in the file.
+    Layers are convolutions and matrix products.
+
+    returns  list of (name of the node, operator, format), in the order of the file. The format is
+             "int8" for example, or "computed" for weights that are not stored in the file
     """
     graph = onnx.load(path).graph
     stored = {
@@ -64,8 +67,9 @@ def precisions(path):
 
 
 def _facts_of(row, layers):
-    """Return [(heading, text)] of a card for a `rows.Scored`.
+    """Return the lines of a card as a list of (heading, text).
 
+    row     a `rows.Scored` with all its numbers
     layers  what `precisions` returned for its file
     """
     facts = []
@@ -113,7 +117,7 @@ def _accuracy_of(row):
 
 
 def _latency_of(row):
-    """Return the latency of a `rows.Scored`, and its ratio to that of the reference, in words."""
+    """Return the latency of a `rows.Scored`, and its ratio to the reference's latency, in words."""
     spread = (
         f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), "
         f"{shown(row.latency_p95_ms / 1e3, 's')} (p95)"
@@ -125,16 +129,17 @@ def _latency_of(row):
 
 
 def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
-    """Write the card of a submission, and all that is delivered, into a folder. Returns the folder.
+    """Write the card of a network that was handed in, and all that is delivered, into a folder.
 
     The folder holds model.onnx, predict.py, requirements.txt, images.npy and labels.json (ten test
-    images), card.html and card.md. It needs neither labkit nor torch.
+    images), card.html and card.md. Running it needs neither labkit nor torch.
 
-    row     a `rows.Scored` with figures
-    path    its ONNX file
-    folder  a new folder, an empty one, or one with an earlier card and no other files: the card in
-            it is replaced
-    Raises  LabError for a folder with other files
+    row      a `rows.Scored` with all its numbers
+    path     ONNX file of the network
+    folder   a new folder, an empty one, or one with an earlier card and no other files. An earlier
+             card is replaced
+    returns  the folder
+    Raises   LabError for a folder with other files
     """
     folder = Path(folder)
     _require_no_other_files(folder)
@@ -163,7 +168,10 @@ def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
 
 
 def _require_no_other_files(folder):
-    """Raise LabError for a path with other files than an earlier card, for they would be lost."""
+    """Raise LabError if a folder holds files that do not belong to a card: they would be lost.
+
+    folder  a path, which need not exist
+    """
     names = set()
     if folder.is_dir():
         names = {file.name for file in folder.iterdir()}
@@ -180,7 +188,11 @@ def _require_no_other_files(folder):
 
 
 def _write_examples(folder):
-    """Write ten test images as bytes, how a network wants them scaled, and what they show."""
+    """Write ten test images into a folder, with all that a program needs to use them.
+
+    images.npy holds the images as bytes. labels.json holds the names of the classes, the mean and
+    the deviation by which a network wants the images scaled, and the labels.
+    """
     import numpy as np
 
     from labkit.data import load

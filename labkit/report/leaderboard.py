@@ -1,7 +1,8 @@
-"""The leaderboards of lessons 11 and 20: the scores of the ledger, one board per kind of machine.
+"""Make the leaderboards of lessons 11 and 20 from the scores of the ledger.
 
-A score counts where it was judged. A score that came with `labkit ledger merge` stands below the
-others, as reported.
+Lesson 20 asks for small and fast networks, lesson 11 for fast training recipes. There is a board
+for each kind of machine. A score belongs to the machine on which it was judged. Scores that came
+with `labkit ledger merge` stand below the others, as reported.
 """
 
 import html
@@ -18,9 +19,11 @@ MEDAL_NAMES = [None, *(medal.name for medal in reversed(MEDALS))]
 
 
 def kind_of(machine):
-    """Return one line for a machine: latencies of two machines with the same line can be compared.
+    """Return the kind of a machine as a line of text.
 
-    machine  a `rows.Machine`, or None
+    Latencies may be compared between machines with the same line.
+
+    machine  a `rows.Machine`; None for a machine that is not known
     """
     if machine is None:
         return "a machine that is not known"
@@ -30,9 +33,10 @@ def kind_of(machine):
 
 
 class Standing(NamedTuple):
-    """A name on a board: its newest row that has a score, and how often it was tried.
+    """The place of one name on a board.
 
-    tries  number of tries, refused ones included
+    row    newest score of this name
+    tries  number of entries under this name, refused ones included
     """
 
     row: Scored | RaceScore
@@ -40,14 +44,15 @@ class Standing(NamedTuple):
 
 
 def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[Standing]]:
-    """Return {kind of machine: a `Standing` for each name, the best first}.
+    """Return the leaderboards as {heading: list of `Standing`, the best first}.
 
-    The newest try counts, not the best: the best of many tries is luck. Medals are by today's
-    limits.
+    Each name has one place. Its newest score counts, not its best: the best of many tries is luck.
+    The medals are given anew by today's limits, whatever the rows say.
 
-    table       `Scored`: files of lesson 20; `RaceScore`: recipes of lesson 11, a board for each
-                target
-    everything  True: boards of all kinds of machines, not only of this machine's kind
+    table       `Scored`: networks of lesson 20, one board for each kind of machine. `RaceScore`:
+                training recipes of lesson 11, one board for each data set, target and kind of
+                machine
+    everything  True: boards of all kinds of machines; False: of this machine's kind only
     """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
     this_kind = kind_of(device.describe())
@@ -67,7 +72,9 @@ def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[S
 
 
 def _standings(rows):
-    """Return a `Standing` for each name, the best first; a name without any score has none.
+    """Return a `Standing` for each name with a score, the best first.
+
+    A name in another parcel of `labkit ledger merge` is another name.
 
     rows  rows of one board, the oldest first
     """
@@ -83,9 +90,9 @@ def _standings(rows):
 
 
 def _with_todays_medal(row):
-    """Return a row with the medal that its figures earn by today's limits.
+    """Return a row with the medal that its numbers earn by today's limits.
 
-    A row that was too noisy to judge stays without a medal.
+    A row of lesson 20 that was too noisy to judge stays without a medal.
     """
     if isinstance(row, RaceScore):
         return replace(row, medal=recipe_medal(row.points))
@@ -95,15 +102,21 @@ def _with_todays_medal(row):
 
 
 def _rank(standing):
-    """Return the key that sorts a board: judged here above reported, then medal, then score."""
+    """Return the key that sorts a board; the best has the largest key.
+
+    Scores that were judged here come before reported ones, then the medal decides, then the points.
+    """
     row = standing.row
     return row.reported_by is None, MEDAL_NAMES.index(row.medal), row.points
 
 
 def best() -> Any:
-    """Return the best row of this machine that has a medal and whose file is still there.
+    """Return the best network of lesson 20 that was judged here, as a `rows.Scored`.
 
-    Of each name the newest row counts. Raises LabError where there is none.
+    Only a network with a medal counts, and only if its file is still stored. Of each name the
+    newest score counts.
+
+    Raises  LabError where there is none
     """
     for row, _ in _standings(ledger.find(Scored, reported_by=None)):
         if row.medal and stored_file(row.sha256).is_file():

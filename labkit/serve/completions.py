@@ -1,6 +1,7 @@
-"""Answer POST /v1/completions, as JSON or as server-sent events, in the form of the OpenAI package.
+"""Answer POST /v1/completions in the format of OpenAI's Python package.
 
-A token is a byte. The answer ends before the first of its stops, and does not contain the stop.
+The answer is JSON, or a stream of server-sent events. A token is a byte. A text ends before the
+first stop, which is a text given by the client; the stop is no part of the answer.
 """
 
 import asyncio
@@ -21,9 +22,9 @@ FAILED = "the text could not be written; who runs the server finds the reason on
 
 
 class Completions(Handler):
-    """The handler of POST /v1/completions: it continues each prompt by one or several texts.
+    """Continue each prompt of a POST /v1/completions by one text or several.
 
-    Each text is a choice of the answer.
+    Each of these texts is a choice in the answer, as OpenAI's package calls it.
     """
 
     requests = ()  # of the scheduler, which this handler answers
@@ -50,11 +51,13 @@ class Completions(Handler):
             self.server.leave(self.requests)
 
     async def _answer(self, inbox):
-        """Wait until all texts are finished; in a stream, send each new piece of a text.
+        """Wait until all texts are finished, and send the answer.
+
+        In a stream each new piece of a text is sent as soon as it is there.
 
         inbox   the queue that `Server.admit` returned
-        Raises  Refused where nothing was sent yet and a text failed or the server ends;
-                StreamClosedError where the server ends in the middle of a stream
+        Raises  Refused if a text failed or the server ends before anything was sent;
+                StreamClosedError if the server ends in the middle of a stream
         """
         pieces = dict.fromkeys(self.requests, "")
         unfinished = len(pieces)
@@ -85,9 +88,9 @@ class Completions(Handler):
         await self._finish(pieces)
 
     async def _finish(self, pieces):
-        """Send the whole answer; for a stream, send what follows the last token.
+        """Send the whole answer, or the end of a stream.
 
-        pieces  {request: its text}
+        pieces  {`Request`: its whole text}
         """
         if not self.completion.stream:
             choices = [
@@ -102,7 +105,9 @@ class Completions(Handler):
     async def _send_choice(self, request, piece, ended):
         """Send an event with the next piece of a text.
 
-        ended  why the text has ended, or None
+        request  the `Request` of the text
+        piece    the new characters
+        ended    why the text has ended ("length" or "stop"), or None if it goes on
         """
         event = self.header | {"choices": [self._choice(request, piece, ended)]}
         if self.completion.with_usage:
@@ -110,11 +115,11 @@ class Completions(Handler):
         await self._send(event)
 
     async def _send(self, event, *, last=False):
-        """Send an event of a stream.
+        """Send an event of a stream to the client.
 
         event   a dict, sent as JSON; None: no event
-        last    whether to send "[DONE]" after it, the end of a stream
-        Raises  TimeoutError for a client that does not read within `patience_s`
+        last    True: send "[DONE]" after the event, which ends the stream
+        Raises  TimeoutError for a client that does not read within `patience_s` of the limits
         """
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         if event is not None:
@@ -124,7 +129,11 @@ class Completions(Handler):
         await asyncio.wait_for(self.flush(), self.server.limits.patience_s)
 
     def _choice(self, request, text, ended):
-        """Return a choice of the answer as a dict, in the form of the OpenAI package."""
+        """Return a text as an item of "choices" in the answer, a dict in OpenAI's format.
+
+        text   the characters of the text, in a stream only the new ones
+        ended  why the text has ended, or None
+        """
         return {
             "index": self.requests.index(request),
             "text": text,
@@ -133,7 +142,7 @@ class Completions(Handler):
         }
 
     def _usage(self):
-        """Return the numbers of tokens as a dict, in the form of the OpenAI package."""
+        """Return the numbers of tokens of prompts and texts, as a dict in OpenAI's format."""
         prompt_tokens = self.completion.prompt_tokens
         completion_tokens = sum(len(request.tokens) for request in self.requests)
         return {
@@ -143,16 +152,19 @@ class Completions(Handler):
         }
 
     def on_connection_close(self):
-        """Tell the waiting `post` that its client has gone. Tornado calls this."""
+        """Tell `post`, which waits for tokens, that its client has gone.
+
+        Tornado calls this when the connection closes.
+        """
         if self.requests and self.requests[0] in self.server.inboxes:
             self.server.inboxes[self.requests[0]].put_nowait(GONE)
             self.server.leave(self.requests)
 
 
 class Text:
-    """Decode the tokens of a request piece by piece, as they are sent to the client.
+    """Decode the tokens of a `Request` piece by piece, as they are sent to the client.
 
-    echo  whether the text begins with the prompt
+    echo  True: the text begins with the prompt
     """
 
     def __init__(self, request, *, echo):
@@ -163,11 +175,13 @@ class Text:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def next(self, answered, ended):
-        """Return the new characters of the text; None without a new token or an end.
+        """Return the new characters of the text; None without a new token or the end of the text.
+
+        A character may be several tokens. An incomplete one is held back until its last token
+        comes, or the text ends.
 
         answered  number of tokens of the answer so far
-        ended     why the text has ended, or None: a character that is incomplete waits for more
-                  tokens
+        ended     why the text has ended, or None
         """
         if answered == self.sent and not ended:
             return None

@@ -1,6 +1,6 @@
-"""Define the base class of all handlers, and the handlers of models, health and metrics.
+"""Define the base class of all HTTP handlers, and the handlers of models, health and metrics.
 
-Each handler has `server`, the `Server`.
+A handler answers one HTTP request. Each has the attribute `server`, the `Server`.
 """
 
 import hmac
@@ -11,14 +11,18 @@ from labkit.serve.parsing import Refused
 
 
 class Handler(web.RequestHandler):
-    """Base class of all handlers: checks who may ask, and answers errors as JSON."""
+    """Base class of all handlers: it checks who may ask, and answers errors as JSON."""
 
     def initialize(self, server):
-        """Keep the `Server`; tornado calls this with the arguments of the route."""
+        """Store the `Server`, which tornado passes on to each handler."""
         self.server = server
 
     def prepare(self):
-        """Raise Refused for a wrong token, a foreign Host header, or a page of another origin."""
+        """Check the headers before the request is answered; tornado calls this.
+
+        Raises  Refused for a wrong token, for an unknown Host header where no token is needed, and
+                for a request from a web page of another origin
+        """
         headers = self.request.headers
         server = self.server
         if server.token:
@@ -32,7 +36,7 @@ class Handler(web.RequestHandler):
             raise Refused(403, "pages of other origins are not answered")
 
     def write_error(self, status, **arguments):
-        """Answer an error as JSON, and count it."""
+        """Send an error as JSON to the client, and count it as refused if it is the client's."""
         self.server.counts["refused"] += status < 500  # 503, of a server that ends, is no refusal
         _, error, _ = arguments.get("exc_info", (None, None, None))
         self.finish(error_body(status, getattr(error, "in_words", self._reason)))
@@ -43,13 +47,17 @@ class Handler(web.RequestHandler):
 
 
 def error_body(status, message):
-    """Return the JSON body of an error as a dict, in the form of the OpenAI package."""
+    """Return the JSON body of an error as a dict, in OpenAI's format.
+
+    status   HTTP status
+    message  a sentence for the client
+    """
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 class Nothing(Handler):
-    """Refuse all other addresses with 404."""
+    """Refuse addresses that no other handler has, with status 404."""
 
     def prepare(self):
         super().prepare()
@@ -60,7 +68,7 @@ class Nothing(Handler):
 
 
 class Models(Handler):
-    """Answer with the list of models, which has one entry, or with that model by its name."""
+    """Answer with the list of models, or with one model; this server has exactly one."""
 
     def get(self, name=None):
         """Answer GET /v1/models, or GET /v1/models/NAME."""
@@ -80,7 +88,7 @@ class Models(Handler):
 
 
 class Health(Handler):
-    """Answer GET /health: the server runs."""
+    """Answer GET /health with the status "ok" and the name of the model."""
 
     def get(self):
         self.write({"status": "ok", "model": self.server.name})

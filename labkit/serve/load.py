@@ -1,4 +1,4 @@
-"""Load a server: send requests at given times, whether or not earlier ones are answered."""
+"""Load a server: send requests at given times, even if earlier ones are not answered yet."""
 
 import asyncio
 import json
@@ -15,21 +15,23 @@ ANSWER_LIMIT_S = 600  # for one request
 
 
 def arrivals(count, rate, seed=0):
-    """Draw the times of `count` requests of a Poisson process: (count,) in s, ascending.
+    """Draw the times at which requests arrive, by a Poisson process: (count,) in s, ascending.
 
-    rate  mean number of requests per second
+    count  number of requests
+    rate   mean number of requests per second
     """
     return np.random.default_rng(seed).exponential(1 / rate, count).cumsum()
 
 
 def load(url: str, jobs: list[dict], *, cores: Sequence[int] = ()) -> list[dict]:
-    """Send jobs to a server from a process of its own. Return an answer for each, in order.
+    """Send requests to a server from a process of its own, and return the answers.
 
-    jobs     dicts of the fields of POST /v1/completions, and "at": when to send it, in s
+    jobs     a dict for each request: the fields of POST /v1/completions, and "at", the time at
+             which to send it, in s from the start
     cores    cores on which the client may run; (): all
-    returns  a dict for each job. "at": when it was sent. "times": when each token came, a list.
-             Both count in s from the start. "error": the message in place of tokens; None without
-             an error
+    returns  a list with a dict for each request. "at": when it was sent, in s from the start.
+             "times": list of the times at which its tokens came, in s from the start. "error":
+             None, or a message; then "times" is empty
     """
     last_at = max((job["at"] for job in jobs), default=0)
     limit_s = last_at + 2 * ANSWER_LIMIT_S
@@ -39,13 +41,13 @@ def load(url: str, jobs: list[dict], *, cores: Sequence[int] = ()) -> list[dict]
 
 
 def _send_all(url, jobs, cores):
-    """Send the jobs from this process, on these cores only, and return the answers."""
+    """Send the requests from this process, on these cores only; return what `load` returns."""
     pin(cores)
     return asyncio.run(_send_each(url, jobs))
 
 
 async def _send_each(url, jobs):
-    """Send all jobs, each at its time, and return their answers in the order of the jobs."""
+    """Send all requests, each at its time, and return their answers in the order of the jobs."""
     from tornado.httpclient import AsyncHTTPClient
 
     client = AsyncHTTPClient(force_instance=True, max_clients=10_000)
@@ -54,7 +56,10 @@ async def _send_each(url, jobs):
 
 
 async def _send_one(client, url, job, start):
-    """Send one job at its time, in s from `start`, and return its answer."""
+    """Send one request at its time, and return its answer as `load` does.
+
+    start  reading of `time.perf_counter` from which all times count
+    """
     await asyncio.sleep(job["at"] - (time.perf_counter() - start))
     fields = {name: value for name, value in job.items() if name != "at"}
     body = json.dumps(fields | {"stream": True})

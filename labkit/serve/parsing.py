@@ -1,7 +1,7 @@
-"""Parse the body of POST /v1/completions into requests for the scheduler; refuse a wrong body.
+"""Parse the body of POST /v1/completions into requests for the scheduler.
 
-The fields are those of the OpenAI package. null stands for a field that is left out. Some fields
-are accepted only with the one value that this server supports.
+The fields are those of OpenAI's Python package. null is the same as leaving a field out. Some
+fields are accepted only with the one value that this server supports. A wrong body is refused.
 """
 
 import json
@@ -24,9 +24,9 @@ FIELDS = {"prompt", "stop", *NUMBERS, *TYPES, *NEUTRAL, *ONLY_NULL}
 
 
 class Refused(web.HTTPError):
-    """An HTTP request that is answered with an error.
+    """Raised to answer an HTTP request with an error.
 
-    status  of HTTP
+    status  HTTP status
     reason  a sentence for the body of the answer
     """
 
@@ -37,13 +37,14 @@ class Refused(web.HTTPError):
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What a client asks for.
+    """What a client asks for with one HTTP request.
 
-    requests       a `Request` for each choice of the answer: first all choices of the first prompt
-    prompt_tokens  of all prompts together
-    stream         whether to send each token when it is written
-    with_usage     whether to end a stream with the numbers of tokens
-    echo           whether each text begins with its prompt
+    requests       list of `Request`, one for each text to write: first all texts that continue the
+                   first prompt, then those of the second, and so on
+    prompt_tokens  number of tokens of all prompts together
+    stream         True: send each token as soon as it is written
+    with_usage     True: send the numbers of tokens at the end of a stream
+    echo           True: each text begins with its prompt
     """
 
     requests: list
@@ -54,10 +55,11 @@ class Completion:
 
 
 def parsed(message, server):
-    """Return the `Completion` that an HTTP request asks for. Raises Refused where a field is wrong.
+    """Return the `Completion` that an HTTP request asks for.
 
     message  tornado's HTTP request
-    server   the `Server`, whose limits hold
+    server   the `Server`, with its limits
+    Raises   Refused where a field is wrong
     """
     fields = _fields(message)
     together = min(CHOICES, server.limits.waiting)
@@ -100,8 +102,9 @@ def parsed(message, server):
 def _fields(message):
     """Return the fields of a body that are not null: {name: value}.
 
-    Raises  Refused for a body that is not a JSON object of known fields, and for a value of the
-            wrong type, or one that this server does not support
+    message  tornado's HTTP request
+    Raises   Refused for a body that is not a JSON object of known fields, for a value of the wrong
+             type, and for a value that this server does not support
     """
     if message.headers.get("Content-Type", "").split(";")[0].strip().lower() != "application/json":
         raise Refused(415, "send JSON, with the header Content-Type: application/json")
@@ -133,12 +136,13 @@ def _fields(message):
 
 
 def _prompts(prompt, most, longest):
-    """Return the prompts, each a list of tokens.
+    """Return the prompts of a request as a list of lists of tokens.
 
-    prompt   the field: a text, a list of tokens, or a list of several of these
+    prompt   value of the field "prompt": a text, a list of tokens, or a list of texts or of such
+             lists
     most     largest number of prompts
     longest  largest number of tokens of a prompt
-    Raises   Refused
+    Raises   Refused for another value
     """
     if isinstance(prompt, str) or _is_list_of(prompt, int):
         prompt = [prompt]
@@ -161,7 +165,11 @@ def _prompts(prompt, most, longest):
 
 
 def _stops(stop):
-    """Return the texts that end an answer, each as a list of tokens."""
+    """Return the texts that end an answer, as a list of lists of tokens.
+
+    stop    value of the field "stop": a text or a list of texts
+    Raises  Refused for another value, for too many texts, and for a text that is too long
+    """
     texts = [stop] if isinstance(stop, str) else stop
     if texts != [] and not _is_list_of(texts, str):
         raise Refused(400, "stop has to be a string or a list of strings")
@@ -172,16 +180,20 @@ def _stops(stop):
 
 
 def _is_list_of(values, kind):
-    """Return whether `values` is a list, not empty, of values of one type; a bool is no number."""
+    """Return whether `values` is a list of at least one value, and all values are of type `kind`.
+
+    A bool does not count as an int.
+    """
     if not isinstance(values, list) or not values:
         return False
     return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
 
 
 def _bytes_of(name, text):
-    """Return a text as its tokens, a list of bytes. Raises Refused where it cannot be UTF-8.
+    """Return a text as a list of tokens, the bytes of its UTF-8.
 
-    name  of the field
+    name    name of the field, for the message
+    Raises  Refused for a text that has no UTF-8
     """
     try:
         return list(text.encode())
@@ -192,7 +204,7 @@ def _bytes_of(name, text):
 
 
 def whole_number(fields, name, default, between):
-    """Return a field that has to be a whole number, as an int; 2.0 counts as one.
+    """Return a field of a body that has to be a whole number, as an int; 2.0 counts as 2.
 
     The arguments and the errors are those of `number`.
     """
@@ -203,11 +215,13 @@ def whole_number(fields, name, default, between):
 
 
 def number(fields, name, default, between):
-    """Return a field that has to be a number. Raises Refused where it is not, or is out of range.
+    """Return a field of a body that has to be a number.
 
-    fields   of the body
-    default  value of a field that is left out
-    between  (lowest, highest) allowed value
+    fields   {name: value}, the body
+    name     name of the field
+    default  value if the field is left out
+    between  (lowest, highest) value that is allowed
+    Raises   Refused if the value is no number, or is out of range
     """
     value = fields.get(name, default)
     low, high = between

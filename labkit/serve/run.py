@@ -27,11 +27,16 @@ def run(
     threads: int | None,
     cores: Sequence[int],
 ) -> None:
-    """Run a server until Ctrl-C or a request to end (SIGTERM).
+    """Run a server until Ctrl-C or SIGTERM.
 
     model    one of `MODELS`; "random" has 76 million random weights, for measuring times
-    threads  of torch; None: torch's default
+    host     address to listen on, such as "127.0.0.1"
+    port     port to listen on; 0: any free port
+    limits   the `Limits` of the server
+    threads  threads of torch; None: torch's default
     cores    cores on which the process may run; (): all
+    Raises   LabError for an unknown model, and for a `host` that needs a token (`Server.listen`);
+             the environment variable LABKIT_SERVE_TOKEN holds the token
     """
     require_known(model, MODELS, "model to serve")
     pin(cores)
@@ -67,7 +72,7 @@ def run(
 
 
 def pin(cores):
-    """Let this process run on these cores only (Linux); () changes nothing."""
+    """Restrict this process to some cores, on Linux; () changes nothing."""
     if cores:
         os.sched_setaffinity(0, cores)
 
@@ -76,10 +81,11 @@ def pin(cores):
 def running(
     model: str = "decoder-medium", *, cores: Sequence[int] = (), **settings: Any
 ) -> Iterator[str]:
-    """Start a server in a process of its own, on a free port, and yield its address.
+    """Run a server in a process of its own while a `with` block runs; yield the server's address.
 
-    It ends with the `with` block.
+    The server has a free port and needs no token.
 
+    model     one of `MODELS`
     cores     cores on which the server may run; (): all
     settings  options of `labkit serve`, such as rows=4, threads=1
     Raises    LabError where the server does not start

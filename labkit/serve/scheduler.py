@@ -1,8 +1,10 @@
-"""Batch continuously: decide in every turn which prompts are read and which texts go on.
+"""Batch continuously: decide again for each step of the network which texts it works on.
 
-A turn writes one token for every text whose prompt is read. Then it reads up to `chunk` tokens of
-the prompts that wait, oldest first; the last token of a prompt gives the first token of its answer.
-A text that has ended frees its row of the cache before the next turn.
+A step is called a turn. A turn first writes one token for every text whose prompt has been read.
+Then it reads up to `chunk` tokens of waiting prompts, the oldest first. Reading the last token of a
+prompt gives the first token of its answer. The cache of the decoder has a row for each text; a text
+that has ended frees its row before the next turn.
+
 Source  Yu et al. 2022, Orca, OSDI; Agrawal et al. 2023, arXiv:2308.16369 (chunks)
 """
 
@@ -22,18 +24,19 @@ class Request:
     """A text to continue.
 
     prompt       list of at least one token
-    count        most tokens to write
-    temperature  0: always the likeliest token
-    top_p        draw from the fewest likeliest tokens that have together this share, 0 to 1, of the
+    count        largest number of tokens to write
+    temperature  divides the logits; 0: always the likeliest token
+    top_p        draw only from the likeliest tokens, as few of them as together have this
                  probability
-    seed         of the random numbers
-    stops        lists of tokens; the first that is written ends the text, and is no part of the
-                 answer
+    seed         seed of the random numbers
+    stops        lists of tokens; the first of them that is written ends the text, and is no part of
+                 the answer
     tokens       the tokens written so far
-    answered     number of `tokens` that belong to the answer for sure; tokens at the end that are,
-                 or may become, one of `stops` do not count
+    answered     number of `tokens` that certainly belong to the answer. If the last tokens may be
+                 the beginning of a stop, they are not counted yet
     read         number of tokens of the prompt that are in the cache
-    ended        None until the text has ended; then "length", "stop", "gone" or "failed"
+    ended        None until the text has ended; then "length", "stop", "gone" (the client has left)
+                 or "failed"
     """
 
     prompt: list
@@ -53,7 +56,7 @@ class Request:
     def take(self, logits):
         """Draw the next token, and update `tokens`, `answered` and `ended`.
 
-        logits  (1, classes)
+        logits  (1, classes) of the next token
         Raises  ValueError for NaN among the logits
         """
         if logits.isnan().any():
@@ -76,7 +79,7 @@ class Request:
             self.answered = len(self.tokens) - self._possible_stop()
 
     def _possible_stop(self):
-        """Return how many tokens at the end may become a stop: they are the beginning of one."""
+        """Return how many of the last tokens may be the beginning of a stop."""
         begun = 0
         for stop in self.stops:
             for length in range(1, min(len(stop), len(self.tokens) + 1)):
@@ -86,9 +89,11 @@ class Request:
 
 
 class Writer:
-    """A decoder with a cache of `rows` + 1 rows: one per text, the last for the prompt being read.
+    """A decoder with a cache of `rows` + 1 rows: one row for each text that is being written.
 
-    longest  most tokens of a row; None: the decoder's own limit
+    The last row holds the prompt that is being read.
+
+    longest  largest number of tokens of a row; None: the decoder's own limit
     """
 
     def __init__(self, decoder, rows=16, longest=None):
@@ -98,20 +103,21 @@ class Writer:
         self.desk = self.cache.rows(rows, rows + 1)
 
     def read(self, tokens, *, first):
-        """Read more tokens of a prompt into the last row of the cache. Returns logits (1, classes).
+        """Read tokens of a prompt into the last row of the cache. Returns logits (1, classes).
 
-        first  whether they begin a new prompt
+        tokens  list of tokens
+        first   True: they begin a new prompt, so the row is emptied first
         """
         if first:
             self.desk.lengths.zero_()
         return self.decoder.extend(torch.tensor([tokens]), self.desk)[:, -1]
 
     def seat(self, row):
-        """Move the prompt that was read to a row of its own."""
+        """Move the prompt in the last row of the cache, which has been read, to row `row`."""
         self.cache.move(self.rows, row)
 
     def write(self, tokens):
-        """Append a token to each of the first n rows. Returns the next logits (n, classes).
+        """Append one token to each of the first n rows of the cache. Returns logits (n, classes).
 
         tokens  list of n tokens
         """
@@ -124,12 +130,13 @@ class Writer:
 
 
 class Scheduler:
-    """Decide in each turn what the network computes, for all requests that were added.
+    """Decide for each turn which prompts are read and which texts get a token.
 
-    writer   a `Writer`, or anything with its methods (a simulation)
-    chunk    most tokens of prompts that are read in a turn
-    waiting  requests whose prompt is not read to its end, oldest first
-    writing  requests whose text is being written; index in the list = row of the cache
+    writer   a `Writer`, or an object with the same methods, such as a simulation
+    chunk    largest number of tokens of prompts that are read in a turn
+    waiting  requests whose prompt has not been read to its end, the oldest first
+    writing  requests whose text is being written; a request's index in the list is its row of the
+             cache
     """
 
     def __init__(self, writer, *, chunk=64):
@@ -139,17 +146,18 @@ class Scheduler:
         self.writing = []
 
     def add(self, request):
-        """Add a request to those that wait."""
+        """Add a request to the waiting ones."""
         self.waiting.append(request)
 
     def busy(self):
-        """Return whether there is anything to do."""
+        """Return whether a request waits or a text is being written."""
         return bool(self.waiting or self.writing)
 
     def turn(self):
         """Write a token for each text, then read a chunk of the waiting prompts.
 
-        An error, such as one of full memory, ends only the requests that were being computed.
+        If the network raises an error, for example because memory is full, only the requests that
+        it was working on fail.
 
         returns  list of the requests that have a new token, and of those that failed
         """
@@ -159,7 +167,7 @@ class Scheduler:
         return changed + self._read()
 
     def _write(self):
-        """Write one more token for each text, and return the requests of these texts."""
+        """Write one more token for each text. Returns the list of their requests."""
         changed = list(self.writing)
         if changed:
             with self._failures_contained(*changed):
@@ -170,9 +178,10 @@ class Scheduler:
         return changed
 
     def _read(self):
-        """Read prompts, `chunk` tokens in all, and return the requests that have their first token.
+        """Read waiting prompts, `chunk` tokens in all, while there are free rows.
 
-        Requests that failed are returned, too.
+        Returns a list of the requests whose prompt has been read to its end, which have their first
+        token, and of those that failed.
         """
         budget = self.chunk
         started = []
@@ -196,7 +205,10 @@ class Scheduler:
 
     @contextmanager
     def _failures_contained(self, *requests):
-        """Mark requests as failed where the body raises; print the error for the operator."""
+        """Set `ended` of requests to "failed" if the `with` block raises, and print the error.
+
+        The error is not raised further.
+        """
         try:
             yield
         except Exception:  # whatever a model or its memory raises
@@ -205,7 +217,10 @@ class Scheduler:
                 request.ended = "failed"
 
     def _remove_ended(self):
-        """Remove the requests that have ended; the text of the last row moves to each free row."""
+        """Remove the requests that have ended, and fill the rows of the cache that become free.
+
+        The text of the last row moves to the free row, so that the texts always use the first rows.
+        """
         self.waiting = deque(request for request in self.waiting if not request.ended)
         for row in reversed(range(len(self.writing))):
             if self.writing[row].ended:

@@ -1,12 +1,13 @@
 """Serve one decoder over HTTP, with continuous batching.
 
-The turns of the scheduler run in a thread beside the event loop, one after the other.
+The event loop answers the clients. A second thread runs the turns of the scheduler, one after the
+other.
 
-POST /v1/completions  continue texts: {"prompt", "max_tokens", "temperature", ...}, as the OpenAI
-                      package sends them
-GET  /v1/models       the one model that is served
-GET  /health          {"status": "ok"}
-GET  /metrics         counts of requests, tokens and turns, one per line
+POST /v1/completions  continue texts: {"prompt", "max_tokens", "temperature", ...}, as OpenAI's
+                      Python package sends them
+GET /v1/models        the one model that is served
+GET /health           {"status": "ok", "model": its name}
+GET /metrics          counts of requests, tokens and turns, one per line
 """
 
 import asyncio
@@ -32,11 +33,11 @@ BODY_BYTES = 2**16
 class Limits:
     """The limits of a server.
 
-    rows       texts that are written at once
-    waiting    requests that may wait; more are refused with 429
-    prompt     most tokens of a prompt
-    count      most tokens of an answer
-    patience_s seconds that a client may take to send its request, or to read what it is sent
+    rows        largest number of texts that are written at once
+    waiting     largest number of requests that may wait; further ones are refused with status 429
+    prompt      largest number of tokens of a prompt
+    count       largest number of tokens of an answer
+    patience_s  seconds that a client may take to send its request, or to read an answer
     """
 
     rows: int = 16
@@ -49,9 +50,10 @@ class Limits:
 class Server:
     """A server of one decoder for many users.
 
-    name   of the model, for clients
-    token  what a client has to send as `Authorization: Bearer TOKEN`; None: no token is needed, and
-           the server listens on the loopback address only
+    name    name of the model, for clients
+    limits  the `Limits`
+    token   a secret that clients have to send as `Authorization: Bearer TOKEN`. None: no token is
+            needed, and the server listens on the loopback address only
     """
 
     def __init__(self, decoder, *, name, limits, token):
@@ -71,8 +73,10 @@ class Server:
     async def listen(self, host, port, *, stop, ready=lambda address: None):
         """Serve until the event `stop` is set, or until a turn raises.
 
-        ready   function that is called with the address when the server serves
-        Raises  LabError for another host than this machine without a token
+        host, port  address to listen on; port 0: any free port
+        ready       function that is called with the server's address once it serves
+        Raises      LabError for another host than this machine if there is no token; the error of a
+                    turn
         """
         if host not in LOOPBACK and not self.token:
             raise LabError(
@@ -107,7 +111,7 @@ class Server:
             work.result()  # raises what ended the turns
 
     def _http_server(self):
-        """Return the HTTP server with its routes, but without sockets."""
+        """Return tornado's HTTP server with all handlers, before it listens on an address."""
         arguments = {"server": self}
         application = web.Application(
             [
@@ -130,7 +134,10 @@ class Server:
         )
 
     async def _work(self, executor):
-        """Run one turn after the other, for ever; after each, put its news into the inboxes."""
+        """Run turns for ever, and put the results of each turn into the inboxes (`admit`).
+
+        executor  pool with the thread in which turns run
+        """
         while True:
             if not self.scheduler.busy() and not self.submitted:
                 self.new.clear()
@@ -148,10 +155,11 @@ class Server:
                     self.inboxes[request].put_nowait((request, request.answered, request.ended))
 
     def admit(self, requests):
-        """Queue the requests of one client, and return the inbox of the client.
+        """Queue the requests of one client, and return the client's inbox.
 
-        The inbox is a queue that gets (request, tokens of its answer so far, why it ended or None),
-        GONE or ENDING.
+        The inbox is an asyncio queue. After a turn that changed a request of the client, the inbox
+        gets (request, number of tokens of its answer so far, why it ended or None). It gets GONE
+        when the client leaves, and ENDING when the server ends.
 
         Raises  Refused (429) where too many requests wait
         """
@@ -169,7 +177,10 @@ class Server:
         return inbox
 
     def leave(self, requests):
-        """Forget requests that are answered, or whose client has gone, and count how they ended."""
+        """Forget the requests of a client, and count how they ended.
+
+        A request that has not ended yet gets `ended` "gone", so the scheduler removes it.
+        """
         for request in requests:
             if self.inboxes.pop(request, None) is not None:
                 outcome = {None: "gone", "failed": "failed"}.get(request.ended, "finished")

@@ -1,7 +1,9 @@
-"""Turn texts of many lengths into vectors with an encoder, in batches with little padding; search.
+"""Turn texts into vectors with an encoder, and search texts by meaning.
 
-vectors = encoded(tokens(texts), network)  # (N, width), in the order of the texts
-hits = course_index().search("why is a small batch slow?")
+    vectors = encoded(tokens(texts), network)  # (N, width), in the order of the texts
+    hits = course_index().search("why is a small batch slow?")
+
+Texts of similar length share a batch, so that little padding is computed.
 """
 # ruff: noqa: F401 (what is offered here)
 

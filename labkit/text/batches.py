@@ -1,6 +1,7 @@
 """Make batches of texts of about equal length.
 
-All rows of a batch are padded to the longest: the network computes the padding for nothing.
+All rows of a batch are padded to the length of the longest. Computing the padding is wasted work,
+and there is little of it if the lengths are similar.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +15,10 @@ from labkit.models.encoder import PADDING
 
 
 def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
-    """Return rows of tokens as one (N, T) int64 tensor, with padding at the end of shorter rows.
+    """Return rows of tokens as one (N, T) int64 tensor; shorter rows get padding at their end.
 
     rows    sequence of (length,) tensors
-    length  T; longer rows are cut. None: the length of the longest row
+    length  T: longer rows are cut to this length. None: the length of the longest row
     """
     tokens = pad_sequence([row[:length] for row in rows], batch_first=True, padding_value=PADDING)
     if length is None:
@@ -26,20 +27,24 @@ def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
 
 
 def by_length(lengths, size):
-    """Return batches of texts of similar length: lists of at most `size` indices of texts.
+    """Divide texts into batches of similar length. Returns a list of lists of indices of texts.
 
     The batch with the longest texts comes first: if it does not fit in memory, that shows at once.
+
+    lengths  length of each text
+    size     largest number of texts in a batch
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def encoded(rows: Sequence, network: Callable, size: int = 32) -> torch.Tensor:
-    """Return the vectors (N, width) of texts, in the order of the texts.
+    """Return the vectors of texts: (N, width), in the order of the texts.
 
     rows     sequence of (length,) tensors of tokens
-    network  function (N, T) tokens -> (N, width), such as an ONNX file of open length, loaded
-    size     most rows in a batch
+    network  function: tokens (N, T) -> vectors (N, width). It has to accept any N and T, as a
+             loaded ONNX file with open dimensions does
+    size     largest number of texts in a batch
     """
     batches = by_length([len(row) for row in rows], size)
     vectors = []

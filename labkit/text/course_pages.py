@@ -1,7 +1,8 @@
-"""Read the pages of docs/ that search looks in.
+"""Read the pages of docs/ that the search of the course looks in.
 
-The terms of the glossary and the published experiments lead to sections of lessons. The pages on
-commands, on installing and on a network of one's own are searched paragraph by paragraph.
+From the glossary and from the list of published experiments come entries that lead to sections of
+lessons. The pages on commands, on installing and on a network of one's own are searched paragraph
+by paragraph.
 """
 
 import re
@@ -30,12 +31,12 @@ ANCHOR = re.compile(r"<a id=[^>]*></a>")
 class Term(NamedTuple):
     """A term of the glossary.
 
-    name       as the lessons write it
+    name       the term, as the lessons write it
     spellings  other names of the same thing
     meaning    one sentence
     section    lesson and heading that explain the term, such as "05_where_training_time_goes: 9.
                Workers that load"
-    address    of that section, as seen from docs/
+    address    link to that section, relative to docs/
     """
 
     name: str
@@ -52,14 +53,18 @@ class Term(NamedTuple):
 
 
 class PublishedItem(NamedTuple):
-    """A row of docs/published-experiments.md: what was published, and its section."""
+    """A row of docs/published-experiments.md.
+
+    text     what was published: a name and a result
+    section  lesson and heading that rebuild it
+    """
 
     text: str
     section: str
 
 
 def glossary() -> list[Term]:
-    """Return the terms of docs/glossary.md in alphabetical order; [] without the page."""
+    """Return the terms of docs/glossary.md in alphabetical order; [] if the page is missing."""
     terms = []
     for entry in TERM.finditer(_page("glossary.md")):
         spellings = entry["spellings"].split(", ") if entry["spellings"] else []
@@ -70,7 +75,10 @@ def glossary() -> list[Term]:
 
 
 def published_items() -> list[PublishedItem]:
-    """Return the rows of docs/published-experiments.md that name a section; [] without the page."""
+    """Return the rows of docs/published-experiments.md that name a section of a lesson.
+
+    The list is empty if the page is missing.
+    """
     items = []
     for row in EXPERIMENT.finditer(_page("published-experiments.md")):
         published = row["published"].replace(" [Table]", "").partition("(#table-")[0]
@@ -81,14 +89,19 @@ def published_items() -> list[PublishedItem]:
 def guides() -> list[Paragraph]:
     """Return the paragraphs, list items and table rows of the pages that help to use the course.
 
-    These are the pages on commands, on installing and on a network of one's own. A page that the
-    course does not have gives none.
+    These are the pages on commands, on installing and on a network of one's own. A missing page
+    adds nothing.
     """
     return [paragraph for name in GUIDES for paragraph in _paragraphs_of(name)]
 
 
 def _paragraphs_of(name):
-    """Return the paragraphs of a page, each with the heading above it."""
+    """Return the paragraphs, list items and table rows of a page as a list of `Paragraph`.
+
+    Each has the heading above it as its section. Blocks of code are left out.
+
+    name  name of a file in docs/
+    """
     page_paragraphs = []
     section = ""
     blocks = BEGINS.split(FENCED.sub("", _page(name)))
@@ -108,6 +121,6 @@ def _paragraphs_of(name):
 
 
 def _page(name):
-    """Return the text of a page of docs/, or ""."""
+    """Return the text of a page of docs/; "" if the page is missing."""
     path = root() / "docs" / name
     return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,4 +1,4 @@
-"""Search texts by meaning: texts become vectors of length 1, and the closest cosine wins."""
+"""Search texts by meaning: texts become vectors of length 1, and the largest cosine wins."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +16,10 @@ from labkit.text.course_pages import glossary, guides, published_items
 
 
 class Hit(NamedTuple):
-    """A paragraph, and the cosine of its vector and the question's, from -1 to 1."""
+    """A paragraph that a search found.
+
+    cosine  cosine between the vectors of the paragraph and of the question, -1 to 1
+    """
 
     paragraph: Paragraph
     cosine: float
@@ -24,14 +27,19 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """Paragraphs, their vectors (N, width), and the network that makes the vector of a text."""
+    """Texts that can be searched by meaning.
+
+    paragraphs  list of N `Paragraph`
+    vectors     (N, width), of length 1
+    network     function: tokens (N, T) -> vectors (N, width)
+    """
 
     paragraphs: list
     vectors: torch.Tensor
     network: object
 
     def search(self, question, count=5):
-        """Return the paragraphs nearest to a question, best first, as at most `count` `Hit`s."""
+        """Return the `count` paragraphs nearest to a question, as a list of `Hit`, best first."""
         (vector,) = encoded(minilm.tokens([question]), self.network)
         cosines, indices = (self.vectors @ vector).topk(min(count, len(self.paragraphs)))
         hits = []
@@ -43,9 +51,8 @@ class Index:
 def course_index() -> Index:
     """Return the `Index` of the course's paragraphs, guides, terms and published experiments.
 
-    The vectors come from MiniLM in ONNX Runtime. Network and vectors are stored in
-    artifacts/minilm. The vectors are computed again when one of the texts or the weights have
-    changed.
+    The vectors are made by the encoder MiniLM in ONNX Runtime. Network and vectors are stored in
+    artifacts/minilm. When a text or the weights have changed, the vectors are computed again.
     """
     folder = artifacts() / "minilm"
     course_paragraphs = [*paragraphs(), *guides(), *_pointers()]
@@ -65,9 +72,9 @@ def course_index() -> Index:
 
 
 def _pointers():
-    """Return the terms of the glossary and the published experiments, which lead to a section.
+    """Return the glossary's terms and the published experiments as a list of `Paragraph`.
 
-    returns  list of `Paragraph`
+    Their field `lesson` names the section of a lesson that they lead to.
     """
     terms = [Paragraph(f"glossary, see {term.section}", term.text) for term in glossary()]
     published = [
@@ -78,7 +85,10 @@ def _pointers():
 
 
 def _exported(path):
-    """Write MiniLM as an ONNX file for texts of any length, if it is missing; return the path."""
+    """Write MiniLM to `path` as an ONNX file for texts of any length, if the file is missing.
+
+    Returns the path.
+    """
     if not path.is_file():
         network, _ = models.build("minilm")
         export.to_onnx(
@@ -88,7 +98,7 @@ def _exported(path):
 
 
 def nearest(vectors):
-    """Return for each vector the index of the nearest other vector: (N,) int64.
+    """Return for each vector the index of the nearest other vector, by cosine: (N,) int64.
 
     vectors  (N, width), of length 1
     """
@@ -98,9 +108,9 @@ def nearest(vectors):
 
 
 def agreement(exact: torch.Tensor, approximate: torch.Tensor) -> torch.Tensor:
-    """Compare two sets of vectors: 1 for each text with the same nearest other text, else 0.
+    """Check for each text whether two networks find the same nearest other text.
 
-    exact, approximate  (N, width) vectors of the same texts
-    returns             (N,) float64 array
+    exact, approximate  (N, width) vectors of the same texts by the two networks
+    returns             (N,) float64 array: 1 where the nearest text is the same, else 0
     """
     return (nearest(exact) == nearest(approximate)).double().numpy()

@@ -9,21 +9,21 @@ COLDEST = 1e-6
 
 
 def to_tokens(text: str) -> torch.Tensor:
-    """Return a text as int64 tokens (1, T): the bytes of its UTF-8."""
+    """Return a text as int64 tokens (1, T). Each byte of its UTF-8 is a token."""
     return torch.tensor([list(text.encode())])
 
 
 def to_text(tokens: Iterable[int]) -> str:
-    """Return tokens as text; bytes that are not UTF-8 become �."""
+    """Return tokens, which are bytes of UTF-8, as a text; a byte that is not UTF-8 becomes �."""
     return bytes(map(int, tokens)).decode(errors="replace")
 
 
 def chances(logits, temperature=0.0):
-    """Return the probabilities (..., classes) of the next token.
+    """Return the probabilities of the next token: (..., classes).
 
     logits       (..., classes)
-    temperature  divides the logits; at 0, and below `COLDEST`, the likeliest token has probability
-                 1
+    temperature  number by which the logits are divided. Below `COLDEST`, and so at 0, the likeliest
+                 token has probability 1
     """
     if temperature < COLDEST:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
@@ -34,14 +34,15 @@ def chances(logits, temperature=0.0):
 
 
 def nucleus(probabilities, share):
-    """Keep the fewest likeliest tokens that have together the probability `share`; zero the others.
+    """Keep as few of the likeliest tokens as together have the probability `share`.
 
-    At least one token stays, and the probabilities are scaled to add up to 1 again.
+    All other tokens get probability 0. At least one token stays. The probabilities are scaled so
+    that they add up to 1 again.
 
     probabilities  (..., classes)
     share          0 to 1
     returns        (..., classes)
-    Source  Holtzman et al. 2020, arXiv:1904.09751 (top-p)
+    Source         Holtzman et al. 2020, arXiv:1904.09751 (top-p)
     """
     ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
     likelier = ordered.cumsum(-1) - ordered  # probability of all tokens that are likelier

@@ -1,4 +1,4 @@
-"""Define what rows have in common: `OfRun` (the run), `Measured` (device, machine, experiment)."""
+"""Define the base classes of the rows: `OfRun` (of a run), `Measured` (measured on a machine)."""
 
 from dataclasses import dataclass
 from typing import dataclass_transform
@@ -31,7 +31,8 @@ class OfRun:
 class Measured:
     """A row that was measured on a device of a machine.
 
-    `lesson.keep` fills in `run_key`, and `name` where the row has an empty one.
+    `labkit.lesson.keep`, which writes measured rows to the ledger, fills in `run_key`, and an empty
+    `name`.
     """
 
     run_key: str = ""

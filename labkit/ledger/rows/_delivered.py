@@ -1,4 +1,4 @@
-"""Define the rows of what was handed in: submissions to the last lesson, recipes to the race."""
+"""Define the rows of what readers hand in: networks (lesson 20), training recipes (lesson 11)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,10 @@ from labkit.ledger.rows._base import Measured, row
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Measured):
-    """The course's judgement on one named entry, a submission or a recipe."""
+    """A judgement on one entry that a reader hands in: a network, or a training recipe.
+
+    The subclasses say what `points` count.
+    """
 
     name: str
     medal: str | None = None  # "gold", "silver" or "bronze"
@@ -23,9 +26,9 @@ class Judged(Measured):
 
 @row("submissions", key=("run_key", "name"))
 class Scored(Judged):
-    """The score of one submission to the order of the last lesson.
+    """The score of one network that was handed in for the order of lesson 20, the last lesson.
 
-    Its points say how many times better it is than the reference network.
+    `points` say how many times better the network is than the reference network.
     """
 
     # as in `Claim`
@@ -48,9 +51,9 @@ class Scored(Judged):
 
 @row("races", key=("run_key", "name"))
 class RaceScore(Judged):
-    """The score of one recipe for fast training.
+    """The score of one training recipe in the race of lesson 11: the fastest training wins.
 
-    Its points are the seconds of the reference recipe over the seconds of this recipe, over all
+    `points` are the seconds of the reference recipe divided by the seconds of this recipe, over all
     seeds.
     """
 

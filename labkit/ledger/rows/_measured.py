@@ -6,7 +6,7 @@ from labkit.ledger.rows._base import Measured, row
 
 @row("latencies", key=("run_key", "name", "device", "threads", "batch"))
 class Latency(Measured, Shown):
-    """The time that one call takes."""
+    """The time that one call takes: its median with a 95 % interval, and its tail."""
 
     name: str = ""
     batch: int = 1
@@ -69,14 +69,18 @@ MEANING = {
 
 @row("ratios", key=("run_key", "name", "baseline", "arm", "device", "threads"))
 class Ratio(Measured, Shown):
-    """The speed-up of `arm` over `baseline`, from interleaved pairs: baseline's time / arm's time.
+    """How many times as fast `arm` is as `baseline`: the baseline's time divided by the arm's time.
 
-    turns   "series": the arms took turns after a series of calls each, so the ratio holds for an
-            arm that runs alone; "calls": the arms took turns after each call, so each call found
-            the cache full of another arm's weights
-    beside  under turns "series": the ratio of the first calls of each series, which follow a call
-            of another arm, and so estimate what "calls" would give. `beside_low` and `beside_high`
-            are its interval, `beside_floor` its noise floor. None where it is not known
+    The two functions were timed in turn, and each pair of times gives one ratio; `median` is their
+    median.
+
+    turns   "series": in its turn an arm was called many times, so the ratio holds for an arm that
+            runs alone. "calls": the arms took turns after each call, so each call found the cache
+            full of another arm's weights
+    beside  an estimate of the ratio that `turns` "calls" would give, where `turns` is "series": the
+            ratio of the first calls of each series, which follow a call of another arm.
+            `beside_low` and `beside_high` are its interval, `beside_floor` is its noise floor. None
+            where it is not known
     """
 
     name: str = ""
@@ -110,7 +114,8 @@ class Ratio(Measured, Shown):
     def beside_differs(self):
         """Return whether `beside` differs from `median` by more than the noise of both ratios.
 
-        If so, alternating calls of the arms would give another ratio than series of calls.
+        If so, an arm that runs alone and an arm whose calls alternate with others have different
+        ratios.
         """
         if self.beside is None:
             return False
@@ -147,7 +152,10 @@ class Ratio(Measured, Shown):
 
 @row("memories", key=("run_key", "name", "device", "batch"))
 class Memory(Measured, Shown):
-    """The memory that one call needs beyond what was in use before it."""
+    """The memory that one call needs.
+
+    `labkit.measure.memory` says what each number counts.
+    """
 
     name: str = ""
     batch: int = 1
@@ -186,7 +194,7 @@ class Training(Measured):
 
 @row("deployments", key=("run_key", "model", "engine", "precision", "device", "threads", "batch"))
 class Deployment(Measured):
-    """One way to serve one model: a point in the accuracy/latency/size picture."""
+    """One way to serve one model: a point in the picture of accuracy against latency."""
 
     dataset: str
     model: str

@@ -1,4 +1,4 @@
-"""Define the rows that runs leave: batches, attempts, and what the functions of a lesson record."""
+"""Define the rows that a run leaves: the run itself, and what the functions of a lesson record."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ EDITION = 4  # of the course: the numbers of its lessons mean the same within on
 
 @row("runs")
 class Run(OfRun):
-    """One execution of one notebook (or of one command)."""
+    """One execution of one notebook, or of one command that measures."""
 
     notebook: str
     profile: str
@@ -27,10 +27,11 @@ class Run(OfRun):
 
 @row("completions")
 class Completion(OfRun):
-    """The only proof that a run went to its end: the last cell of a notebook writes this row.
+    """The proof that a run went to its end; the last cell of a notebook writes this row.
 
-    `cell_count` is the number of code cells that the kernel had executed by then: a record written
-    by an earlier cell does not match the notebook's length and proves nothing.
+    `cell_count` is the number of code cells that the kernel had executed by then. If an earlier
+    cell writes the row, this number is smaller than the number of code cells in the notebook, and
+    the row proves nothing.
     """
 
     notebook: str
@@ -57,7 +58,7 @@ class Prediction(OfRun):
 
 @dataclass(frozen=True, kw_only=True)
 class WithInterval(OfRun):
-    """A sentence, and the number with its interval that supports it."""
+    """A sentence, and the number that supports it, with its interval."""
 
     FIGURES: ClassVar = ("value", "low", "high")  # all are known, or none
     sentence: str
@@ -71,7 +72,7 @@ class WithInterval(OfRun):
 
 @row("claims", key=("run_key", "claim_id"))
 class Claim(WithInterval):
-    """A sentence of the text, and the verdict of this run on it."""
+    """A claim, which is a sentence of a lesson's text, and the verdict of this run on it."""
 
     claim_id: str
     verdict: str  # "holds", "fails" or "inconclusive"
@@ -79,7 +80,7 @@ class Claim(WithInterval):
 
 @row("lesson_answers")
 class LessonAnswer(WithInterval):
-    """The answer of a lesson: a sentence to repeat, its number, the cause, and how far it holds."""
+    """The answer of a lesson: a sentence to repeat, its number, its cause, and where it holds."""
 
     because: str
     holds_for: str
@@ -128,9 +129,9 @@ class Batch:
 
 @row("attempts")
 class Attempt(OfRun):
-    """One try of the runner at one notebook of a batch, with one seed.
+    """One execution of one notebook by the runner, as part of a batch, with one seed.
 
-    Where there are several tries, the newest one counts.
+    A batch that is continued may try a notebook again; then the newest attempt counts.
     """
 
     batch_key: str

@@ -1,11 +1,12 @@
 """Define what an exercise is, help its check to explain a mistake, and find the lessons' exercises.
 
-The exercises lie in `notebooks/exercises/`, one module per lesson, with the reference answers and
-the checks; they are imported as `labkit.lesson.exercises.lNN_name`, from whatever folder a lesson
-runs in. A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the functions of
-`labkit.lesson` and the tests find the module by its name.
-Wrong answers that a check must reject, and right answers written differently, stand in
-`tests/lesson/answers/`.
+The exercises lie in `notebooks/exercises/`, in one module for each lesson. A module holds
+`EXERCISES`, a tuple of `Exercise` with reference answers and checks. It is imported as
+`labkit.lesson.exercises.lNN_name`, whatever folder a lesson runs in; the functions of
+`labkit.lesson` and the tests find the module by this name.
+
+Two kinds of answers to try the checks with lie in `tests/lesson/answers/`: wrong answers, which a
+check must reject, and right answers written differently from the reference.
 """
 
 import contextlib
@@ -27,9 +28,9 @@ from labkit.lesson.exercises._stubs import is_stub, unwritten  # noqa: F401 (oth
 
 
 def folder() -> Path:
-    """Return the folder of the modules of exercises.
+    """Return the folder of the modules of exercises, notebooks/exercises.
 
-    The folder does not exist where labkit was installed from a wheel, which brings no lessons.
+    It does not exist if labkit was installed from a wheel, which does not contain the lessons.
     """
     return root() / "notebooks" / "exercises"
 
@@ -38,11 +39,11 @@ __path__.append(str(folder()))
 
 
 class NotChecked(Exception):
-    """Raised where the student edition cannot check an answer; the message says who checks it."""
+    """Raised where a student edition cannot check an answer; the message says when that is done."""
 
 
 def checked_when_handed_in(answer: Any) -> None:
-    """Raise `NotChecked`, as the `verify` of an exercise that a student edition cannot check."""
+    """Raise `NotChecked`, as the check of an exercise that a student edition cannot check."""
     raise NotChecked(
         "It is written. The student edition has no check of it, because the check computes with "
         "the reference answer: it is checked when you hand the lesson in. Your answer is used below."
@@ -51,21 +52,24 @@ def checked_when_handed_in(answer: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """One task of a lesson. In a student edition no task has a reference, and some have no check.
+    """One task of a lesson.
+
+    A student edition is a copy of the course without reference answers. Checks that need the
+    reference are missing in it, too.
 
     id          words joined by dashes, unique in the course
     task        one sentence: what to write
     difficulty  1 (apply), 2 (combine) or 3 (think)
-    minutes     of work for the typical reader
+    minutes     working time of the typical reader
     hint        the idea, without the code
-    reference   the answer: a function or class of the same name as the reader's, a plain value, or
-                a `Script`; None in a student edition
+    reference   the right answer: a function or class with the name that the reader's has, a value,
+                or a `Script`; None in a student edition
     verify      function (answer) that raises `Wrong` when the answer does not pass. For an open
                 task it checks only the form of the answer
-    imports     lines of code that the reference needs above it
+    imports     lines of code with the imports that the reference needs
     importance  1 (may be skipped), 2 (worth doing) or 3 (the heart of the lesson)
-    judged_by   set for an open task, which has no right answer: what the reader judges the answer
-                by, such as "the ladder below"
+    judged_by   "" for a task with a right answer. For an open task: what the reader judges the
+                answer by, such as "the ladder below"
     """
 
     id: str
@@ -81,16 +85,16 @@ class Exercise:
 
     @property
     def name(self):
-        """Return the name of the reader's variable.
+        """Return the name of the variable, function or class that the reader has to write.
 
-        It is the name of the reference where that is a function or class, else the id with
-        underscores.
+        If the reference is a function or class, this is its name; else it is the id with
+        underscores in place of dashes.
         """
         return getattr(self.reference, "__name__", self.id.replace("-", "_"))
 
     @property
     def solution(self):
-        """Return the reference as source code for the reader's cell; None in a student edition."""
+        """Return the reference answer as source code for a cell; None in a student edition."""
         if self.reference is None:
             return None
         if isinstance(self.reference, Script):
@@ -101,9 +105,9 @@ class Exercise:
         return f"{self.imports}\n\n\n{source}" if self.imports else source
 
     def stand_in(self):
-        """Return the reference answer, which later cells use until the reader's own answer passes.
+        """Return the reference answer, which later cells use until the reader's answer passes.
 
-        Raises  LessonError with the hint in a student edition, which has no reference answers
+        Raises  LessonError in a student edition, which has no reference answers; it holds the hint
         """
         if self.reference is None:
             raise LessonError(
@@ -124,10 +128,10 @@ def expect(condition: Any, message: str) -> None:
 
 @contextlib.contextmanager
 def non_contiguous_input(description: str, *tensors: Any) -> Iterator[None]:
-    """Raise `Wrong` in place of a RuntimeError of an answer that needs contiguous tensors.
+    """Raise `Wrong` if the answer in the `with` block fails because a tensor is not contiguous.
 
-    A context manager. Where all tensors are contiguous, the RuntimeError has another cause and
-    passes.
+    This replaces the RuntimeError that torch raises. If all tensors are contiguous, the
+    RuntimeError has another cause and is raised unchanged.
 
     description  the input in words: the message begins with it
     tensors      the input
@@ -147,7 +151,8 @@ def expect_close(
 
     quantity   what the number is, in words: the message begins with it
     tolerance  largest relative error: 1e-6 allows the rounding of float32
-    absolute   largest absolute error, for an expected value of 0; the larger of both limits counts
+    absolute   largest absolute error, which matters for an expected value of 0. An answer passes if
+               it is within one of the two limits
     """
     try:
         number = float(answer)
@@ -160,7 +165,7 @@ def expect_close(
 
 
 def untouched(answer: Callable) -> Callable:
-    """Wrap a function so that it raises `Wrong` when a call changes an argument in place."""
+    """Wrap a function so that it raises `Wrong` if a call changes one of its arguments in place."""
 
     def call(*arguments, **named):
         before = copy.deepcopy((arguments, named))
@@ -176,7 +181,10 @@ def untouched(answer: Callable) -> Callable:
 
 
 def _are_equal(before, after):
-    """Return whether two nested values of tuples, lists, dicts, arrays and numbers are equal."""
+    """Return whether two nested values of tuples, lists, dicts, arrays and numbers are equal.
+
+    NaN counts as equal to NaN in an array.
+    """
     if isinstance(before, dict):
         return _are_equal(list(before.items()), list(after.items()))
     if isinstance(before, (tuple, list)):
@@ -190,7 +198,10 @@ def _are_equal(before, after):
 
 
 def readable(number: float) -> str:
-    """Return a number as text: a large one in full with separators, any other with six digits."""
+    """Return a number as text, with six significant digits.
+
+    A number from 10,000 to 10^12 is written in full, with separators: "1,234,567".
+    """
     return f"{number:,.0f}" if 1e4 <= abs(number) < 1e12 else f"{number:.6g}"
 
 
@@ -211,9 +222,9 @@ def registry():
 
 
 def of(lesson):
-    """Return the exercises of a lesson as a tuple; () where the lesson has no module of exercises.
+    """Return the exercises of a lesson as a tuple; () if the lesson has no module of exercises.
 
-    lesson  the name of its notebook, such as "15_pruning_and_coding"
+    lesson  name of the lesson's notebook, such as "15_pruning_and_coding"
     """
     module = f"l{lesson}"
     return importlib.import_module(f"{__name__}.{module}").EXERCISES if module in modules() else ()
@@ -226,9 +237,9 @@ def modules():
 
 
 def find(exercise_id: str) -> Exercise:
-    """Return the exercise that has this id.
+    """Return the exercise with this id.
 
-    Raises  LessonError where labkit has no exercises at all, LabError where no exercise has this id
+    Raises  LessonError if there are no exercises at all; LabError if no exercise has this id
     """
     if not modules():
         raise LessonError(
@@ -259,20 +270,21 @@ def ids_in(source):
 
 
 def script_in(source):
-    """Return the exercise id of the script that a cell writes to a file; None for any other cell.
+    """Return the id of the exercise whose script a cell writes to a file; None for any other cell.
 
-    source  the cell: "%%writefile FILE", then the line "# exercise: ID", then the script
+    source  source of the cell: "%%writefile FILE", then the line "# exercise: ID", then the script
     """
     script = _SCRIPT.match(source)
     return script[1] if script else None
 
 
 def fill(source: str) -> str:
-    """Return the source of a notebook cell with the reader's stub replaced by the reference answer.
+    """Replace the reader's stub in a notebook cell by the reference answer. Returns the new source.
 
-    source   a stub, then the line that calls `exercise("ID").check(...)`; or a script that the cell
-             writes to a file
-    returns  the reference, then the line with the call; any other cell unchanged
+    A cell without an exercise is returned unchanged.
+
+    source  source of the cell. It holds a stub and a line that calls `exercise("ID").check(...)`,
+            which stays; or it holds a script that the cell writes to a file
     """
     lines = source.splitlines()
     if script_in(source):
@@ -287,7 +299,10 @@ def fill(source: str) -> str:
 
 
 def _solution(exercise_id):
-    """Return the reference of an exercise as source code; LessonError in a student edition."""
+    """Return the reference answer of an exercise as source code.
+
+    Raises  LessonError in a student edition, which has no reference answers
+    """
     solution = find(exercise_id).solution
     if solution is None:
         raise LessonError(

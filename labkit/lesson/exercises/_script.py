@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Wrong(Exception):
-    """A check raises this for an answer that does not pass.
+    """Raised by a check for an answer that does not pass.
 
     The message tells the reader what was seen and where to look.
     """
@@ -22,13 +22,14 @@ class Script(str):
     __slots__ = ()
 
     def run(self, *arguments: str, launcher: tuple[str, ...] = (), seconds: float = 60) -> str:
-        """Run the program in an empty folder and return what it printed on stdout.
+        """Run the program in an empty folder, and return what it printed to stdout.
 
         arguments  arguments of the program's command line
         launcher   words between `python` and the file, such as ("-m", "torch.distributed.run",
                    "--nproc-per-node=2")
-        seconds    of wall-clock time, after which the program and all that it started are killed
-        Raises     Wrong where the program fails or does not end in time
+        seconds    limit of wall-clock time, after which the program and the processes that it
+                   started are killed
+        Raises     Wrong if the program ends with an error status, or not in time
         """
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "script.py").write_text(self, encoding="utf-8")
@@ -41,10 +42,12 @@ class Script(str):
 
 
 def _run_to_end(command, folder, seconds):
-    """Run a program in a folder to its end, and return (status, stdout, stderr).
+    """Run a program in a folder until it ends. Returns (status, stdout, stderr).
 
-    Processes that the program started are killed when it has ended.
-    Raises  Wrong where it has not ended after `seconds`; it is killed, too
+    Processes that the program started and left behind are killed.
+
+    seconds  limit of wall-clock time
+    Raises   Wrong if the program runs longer; it is killed
     """
     with subprocess.Popen(
         command,

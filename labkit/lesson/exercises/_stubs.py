@@ -1,4 +1,4 @@
-"""Tell whether the reader has written an answer: a function, a class, a value or a script."""
+"""Decide whether the reader has written an answer: a function, a class, a value or a script."""
 
 import ast
 import dis
@@ -17,8 +17,8 @@ RETURNS_A_CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CON
 def is_stub(answer: Any) -> bool:
     """Return whether an answer is not written yet.
 
-    That is `...`, None, a function whose body does nothing but return None, or a script in which
-    `...` stands as a statement.
+    These count as not written: `...`, None, a function that does nothing but return None, and a
+    script that holds `...` as a statement.
     """
     if answer is None or answer is ...:
         return True
@@ -33,12 +33,14 @@ def is_stub(answer: Any) -> bool:
 
 
 def unwritten(answer: Any) -> str | None:
-    """Return the name, in backticks, of a function or method that is not written to its end.
+    """Find a function of an answer that is not written to its end. Returns its name, or None.
 
-    answer   the reader's function or class; None is returned for any other answer
-    returns  the first function or method that does nothing, or in which `...` stands as a
-             statement; a method that says `pass` is taken as intended. The class where it has no
-             methods. None where all is written
+    A function counts as not written if it does nothing, or holds `...` as a statement. A method
+    that says `pass` counts as written. A class without any method counts as not written.
+
+    answer   the reader's function or class; for any other answer None is returned
+    returns  name of the first such function or method, or of the class, in backticks; None if all
+             is written
     """
     if not (inspect.isfunction(answer) or inspect.isclass(answer)):
         return None
@@ -53,7 +55,10 @@ def unwritten(answer: Any) -> str | None:
 
 
 def _functions_of(answer):
-    """Return {name: function without its decorators} of a function, or of a class's own methods."""
+    """Return the functions of an answer without their decorators: {name: function}.
+
+    answer  a function, which is then the only one, or a class, whose own methods are taken
+    """
     if inspect.isfunction(answer):
         return {answer.__name__: inspect.unwrap(answer)}
     # a static or class method has its function in __func__
@@ -71,7 +76,10 @@ def _source(function):
 
 
 def _has_node(source, is_kind):
-    """Return whether the source has a syntax node for which the function `is_kind` is true."""
+    """Return whether Python source has a syntax node of some kind; False if it cannot be parsed.
+
+    is_kind  function (node) -> bool
+    """
     try:
         return any(map(is_kind, ast.walk(ast.parse(source))))
     except SyntaxError:
