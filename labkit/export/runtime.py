@@ -32,7 +32,7 @@ NO_KERNEL = (
 
 
 def without_kernel(error):
-    """Return True if a LabError says that ONNX Runtime has no kernels for a file, which may be sound."""
+    """Return True if a LabError says that ONNX Runtime has no kernels for a sound file."""
     return any(words in str(error.found) for words in NO_KERNEL)
 
 
