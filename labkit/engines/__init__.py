@@ -1,6 +1,6 @@
-"""Engines run a network: ONNX Runtime is one, torch.compile another. Each is one file in this folder.
+"""Engines run a network, as ONNX Runtime and torch.compile do. Each engine is one file.
 
-To add an engine, write a file `NAME.py`. It holds
+To add an engine, write a file `NAME.py` in this folder. It holds
 
 RUNS        "torch" if its `load` takes a torch module, in eval mode and on the device of the
             example; "onnx" if its `load` takes the path of a checked ONNX file

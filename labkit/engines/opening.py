@@ -44,8 +44,9 @@ class Opened:
     examples: str | None = None
 
     def inputs_in_words(self) -> str:
-        """Return a text for the user: on which inputs an ONNX file is timed, and on which it is
-        compared.
+        """Return a text for the user that names the inputs of an ONNX file.
+
+        It says on which inputs the file is timed, and on which its answers are compared.
         """
         if self.examples is None:
             return (
