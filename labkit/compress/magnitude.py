@@ -52,8 +52,8 @@ def _lamp_scores(weight):
     """Return the LAMP score of each weight of a layer, float64 in the shape of the weight.
 
     The score of a weight w is w^2 divided by the sum of the squares of w and of all larger weights
-    of the layer. The largest weight has the score 1. The score is the relative squared error that
-    is added to the layer if w is removed after all smaller weights.
+    of the layer. The largest weight has the score 1. The score is the share of the remaining
+    squared weights that the layer loses if w is removed after all smaller weights.
     """
     flat = weight.flatten().abs().float()
     nonzero = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted

@@ -1,6 +1,6 @@
 """Store the compiled files of this machine (TensorRT, AOTInductor) in artifacts/engines.
 
-A compiled file is a program: who loads it runs it. And it is right only for the model, the
+A compiled file is a program: loading it runs its code. And it is right only for the model, the
 settings, the library versions and the processor for which it was built. So its name holds a hash of
 all of these, and a file is looked up by this name only. A file from another machine is therefore
 never loaded.

@@ -19,8 +19,6 @@ from labkit.export.runtime import notes
 def misfits(model: Any, engine: str) -> Iterator[str]:
     """Yield reasons, as texts, why an engine may run an INT8 file wrongly or slowly here.
 
-    Here means: on this machine.
-
     model   the file's ModelProto. None: there is no file, and nothing is yielded
     engine  one of `engines.names()`
     """

@@ -126,8 +126,8 @@ def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
 
     names   names of the inputs, in order. If every array in the file has one of these names, the
             result is in their order; otherwise it is in the order of the file
-    Raises  LabError: there is no such file; it has no arrays, or not of numbers; the first sides of
-            the arrays, the batch, are not equal
+    Raises  LabError: there is no such file; it has no arrays, or arrays of something other than
+            numbers; the first sides of the arrays, the batch, are not equal
     """
     path = Path(path)
     try:

@@ -63,7 +63,7 @@ class Ready:
 
 
 def described(arm):
-    """Describe an arm in one line, which differs for each arm of an item."""
+    """Return a line of text about an arm; each arm of an item has a different one."""
     side = f", {arm.image_size} px" if arm.image_size else ""
     return f"{arm.label}, {arm.precision}{side}, batch {arm.batch}"
 

@@ -1,7 +1,7 @@
 """ResNet with bottleneck blocks in plain torch, by default ResNet-50. It needs no torchvision.
 
 Source  He et al. 2015, arXiv:1512.03385. The stride is that of the 3x3 convolution, as in
-torchvision
+        torchvision
 """
 
 from collections.abc import Sequence

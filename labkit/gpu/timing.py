@@ -29,7 +29,7 @@ class Timing(NamedTuple):
 
 
 def interval(samples: Any) -> Timing:
-    """Return the median of independent samples and its 95 % interval. Returns a `Timing`.
+    """Return the median of independent samples and its 95 % interval, as a `Timing`.
 
     The interval reaches from the k-th smallest to the k-th largest of n samples. It misses the true
     median only if fewer than k samples lie on one side of it. On each side this has the probability

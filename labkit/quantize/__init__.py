@@ -16,8 +16,8 @@
     # INT8 with as few layers in float as the limit on the loss allows
     automatic("net.onnx", "net-int8.onnx", calibration, held_out)
 
-The file itself says where each number is rounded. So every engine that reads ONNX computes the
-same, and one engine can verify another.
+The file itself says where each number is rounded. So every engine that reads ONNX should compute
+the same, and one engine can verify another.
 """
 # ruff: noqa: F401 (what is offered here)
 

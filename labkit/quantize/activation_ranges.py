@@ -187,7 +187,7 @@ def _entropy_threshold(histogram, *, levels=128, step=8):
 def _divergence(counts, end, levels):
     """Return KL(P, Q) in nats for one candidate, where P and Q are those of `_entropy_threshold`.
 
-    The result is infinite where a bin is zero in Q and not in P.
+    The result is infinite if any bin is zero in Q and not in P.
 
     counts  (BINS,) counts of the histogram, with 0 in the first bin
     end     the candidate: number of bins that are not clipped

@@ -287,9 +287,11 @@ def _reasons_by_layer(model, table):
 
 
 def _reasons_of_unquantized(model, work):
-    """Return {node: reason} for the heavy nodes that no recipe puts into INT8.
+    """Return {node: reason} for the heavy nodes that stay in float in any case.
 
-    work  {node: multiply-adds}
+    These are the operators without integer kernels, such as a GRU, and the products of outliers.
+
+    work  {heavy node: its multiply-adds}
     """
     products = outlier_products(model)
     total = sum(work.values())

@@ -140,7 +140,7 @@ class Calibration:
         return self._slice(self._batches_with(count), len(self.sizes))
 
     def _batches_with(self, count):
-        """Return how many batches, counted from the first, hold at least `count` examples."""
+        """Return the number of first batches that together hold at least `count` examples."""
         examples = np.cumsum(self.sizes)
         return int(np.searchsorted(examples, count)) + 1
 
