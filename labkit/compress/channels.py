@@ -1,13 +1,13 @@
 """Channel pruning by batch-norm scale ("network slimming"): removes whole channels of a network.
 
 What     the channels with the smallest scales of batch norm are removed, with every weight that
-         writes or reads them; then the network is fine-tuned. (In the paper an L1 term first draws
+         writes or reads them. Then the network is fine-tuned. (In the paper an L1 term first draws
          the scales towards 0 during the training)
 When     latency, memory and multiply-adds shall fall with ordinary dense kernels, on any machine
-Cost     an epoch or more of fine-tuning
-Not when a file shall be as small as possible, because single weights can be removed in far larger
-         numbers. Where the channels of several layers are added up, they must be removed together;
-         grouped convolutions are refused
+Cost     an epoch or more of fine-tuning. Where the outputs of several layers are added, a channel
+         is removed from all of these layers or from none
+Not when a file shall be as small as possible: single weights can be removed in far larger numbers
+         than channels. Nor for grouped convolutions, which are refused unless they are depthwise
 Source   Liu et al. 2017, arXiv:1708.06519; which weights depend on a channel: DepGraph, Fang et al.
          2023, arXiv:2301.12900, by torch-pruning
 """
@@ -37,15 +37,17 @@ def without_channels(
 
     The copy is in eval mode.
 
-    model     a network with batch norms; channels that no batch norm scales, such as the head's,
+    model     a network with batch norms. Channels without a batch norm, such as those of the head,
               stay
     example   a batch of inputs, to trace which layers depend on which channels
     share     share of the channels with a batch norm that is removed, 0 to 1
-    scope     "global": the channels with the smallest scales of all layers; "layer": the same share
-              of each layer
-    multiple  the number of channels left in a layer is rounded up to a multiple of this number,
-              because engines compute in blocks of channels; at least one multiple stays
-    Raises    LabError: a share or scope out of range, no batch norm, or a grouped convolution
+    scope     "global": remove the channels with the smallest scales of all layers; "layer": remove
+              the same share in each layer
+    multiple  the number of remaining channels of a layer is rounded up to a multiple of this
+              number, because engines compute in blocks of channels. So at least this many channels
+              remain, or all if there are fewer
+    Raises    LabError: a share or scope out of range; no batch norm; a grouped convolution that is
+              not depthwise
     """
     layers = list(model.modules())
     if not any(isinstance(layer, _NORMS) for layer in layers):

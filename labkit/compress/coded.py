@@ -1,16 +1,16 @@
-"""Stores an ONNX file in few bits: zeros and repeated values of its weights take little space.
+"""Store an ONNX file in few bits: zeros and repeated values of its weights take little space.
 
 save("network.onnx.gz", "network.onnx")
 load("network.onnx.gz")  # the model, with every weight as it was, bit for bit
 
-The judge of lesson 20 reads such a file. The file is a gzip stream of the ONNX model. In the model,
-a tensor with few different numbers holds three arrays in place of its numbers:
+In lesson 20 such files are handed in and graded. A file is a gzip stream of the ONNX model. A
+tensor with few different numbers is replaced in the model by three arrays:
 
-    codebook  the different numbers besides 0, after one byte that holds how many there are
-    mask      a bit for each number of the tensor: 1 where the number is not 0
-    indices   a byte for each number that is not 0: its index in the codebook
+    codebook  the different numbers except 0, after one byte that says how many there are
+    mask      one bit for each number of the tensor: 1 if the number is not 0
+    indices   one byte for each number that is not 0: its index in the codebook
 
-gzip's Huffman codes then make frequent bytes short.
+gzip's Huffman code then gives short codes to frequent bytes.
 
 Source  Han et al. 2016, arXiv:1510.00149
 """
@@ -68,9 +68,9 @@ def save(path: str | Path, source: str | Path) -> None:
 
 
 def load(path: str | Path) -> onnx.ModelProto:
-    """Read a file that `save` wrote, and return the ONNX model.
+    """Read a file that `save` wrote. Returns the onnx.ModelProto.
 
-    Raises  LabError for a damaged or forged file, and for a model above `MAX_BYTES`
+    Raises  LabError: the file is damaged or forged, or its model is larger than `MAX_BYTES`
     """
     try:
         stream = zlib.decompressobj(wbits=GZIP)
@@ -93,7 +93,13 @@ def load(path: str | Path) -> onnx.ModelProto:
 
 
 def _numbers(tensor):
-    """Decode a tensor that `save` wrote: return the bits of its numbers, (n,) unsigned integers."""
+    """Decode one tensor of a coded file.
+
+    Returns the bits of its numbers as unsigned integers (n,), of the size of the tensor's type.
+
+    tensor  a TensorProto whose numbers `save` replaced by three arrays
+    Raises  ValueError: the tensor is empty or too large
+    """
     count = math.prod(tensor.dims)
     number_type = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if not 0 < count * number_type.itemsize <= MAX_BYTES:

@@ -1,14 +1,15 @@
 """Distillation: a small network, the student, also learns from a large network, the teacher.
 
-What     the loss is the divergence of the student's probabilities from the teacher's, both softened
-         by a temperature, plus the usual cross-entropy
+What     the loss is a weighted sum of two terms: the divergence of the student's probabilities from
+         the teacher's, both softened by a temperature, and the usual cross-entropy with the labels
 When     a good teacher exists, the student is small, or labels are few
-Cost     a forward pass of the teacher at every step, so that the teacher sees the same pixels as
-         the student, also after a random crop (arXiv:2106.05237). Where the student is small, that
-         is much more than the student's own step. Without augmentation the teacher's answers can be
+Cost     a forward pass of the teacher at every step. The teacher has to see the same pixels as the
+         student, also after a random crop (arXiv:2106.05237). For a small student this pass takes
+         much longer than the student's own step. Without augmentation the teacher's answers can be
          stored
-Not when the student trains long on plenty of labels: the gain is then small, and takes several
-         seeds to measure. A teacher trained with label smoothing teaches less (arXiv:1906.02629)
+Not when the student trains long on plenty of labels: then the gain is small, and several seeds are
+         needed to measure it. A teacher trained with label smoothing teaches less
+         (arXiv:1906.02629)
 Source   Hinton, Vinyals, Dean 2015, arXiv:1503.02531
 """
 
@@ -38,8 +39,11 @@ def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
 class Distillation:
     """The distillation loss of a training: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
 
-    teacher      a trained network for the same images and classes; put into eval mode, and not
-                 trained
+    An object is called as a function (logits of the student, labels, images), and returns the loss
+    of `distillation_loss`.
+
+    teacher      a trained network for the same images and classes. It is put into eval mode, and is
+                 not trained further
     temperature  as in `distillation_loss`
     weight       as in `distillation_loss`
     remember     True: store the teacher's logits of each image, and reuse them when the same image
@@ -60,7 +64,10 @@ class Distillation:
         )
 
     def _teacher_logits(self, teacher, images):
-        """Return the teacher's logits; where they are remembered, only new images are computed."""
+        """Return the teacher's logits (N, classes) for a batch of images.
+
+        If `remember` is True, only images that have not come before are computed.
+        """
         if self.remembered is None:
             return teacher(images)
         keys = [image.tobytes() for image in images.float().cpu().numpy()]

@@ -15,24 +15,27 @@ from labkit.methods import Hooks
 
 
 def _cubic_sparsity(progress, initial, final):
-    """Return the sparsity after the share `progress` of the steps.
+    """Return the sparsity at a moment of the training, on the cubic curve.
 
-    Formula  final + (initial - final) * (1 - progress)^3; all are from 0 to 1
+    It is final + (initial - final) * (1 - progress)^3.
+
+    progress        share of the pruning steps that are done, 0 to 1
+    initial, final  sparsity at the beginning and at the end, 0 to 1
     """
     return final + (initial - final) * (1 - progress) ** 3
 
 
 class GradualPruning(Hooks):
-    """Prunes by magnitude during a training: `hooks={"prune": GradualPruning(0.9, steps=1000)}`.
+    """Prune by magnitude during a training: `hooks={"prune": GradualPruning(0.9, steps=1000)}`.
 
-    The mask is applied after every step, because the optimizer's momentum moves weights that have
-    no gradient.
+    The pruned weights are set to 0 again after every step, because the optimizer's momentum moves
+    them even without a gradient.
 
-    sparsity  share of the prunable weights that are 0 at the end, 0 to 1; weights that were 0 from
-              the beginning count
-    steps     training steps over which the sparsity rises, at least 1; later steps train without
-              further pruning
-    every     steps between two prunings
+    sparsity  share of the prunable weights that are 0 at the end, 0 to 1. Weights that were 0 from
+              the beginning count as well
+    steps     number of training steps over which the sparsity rises, at least 1. After them the
+              sparsity stays the same
+    every     number of steps from one pruning to the next
     scope     "global", "layer" or "lamp", as in `magnitude_masks`
     """
 

@@ -1,12 +1,14 @@
 """Magnitude pruning: sets the weights nearest to zero to zero.
 
-What     the share `sparsity` of the weights is set to 0. Removed are the smallest absolute values
-         of the whole network, or of each layer, or the smallest LAMP scores, which compare a weight
-         with the larger weights of its own layer
-When     a file or a download must be smaller; a first and strong baseline for every other method of
-         pruning
+What     a chosen share of the weights, the sparsity, is set to 0. These are the weights with the
+         smallest absolute values, either of the whole network or of each layer. Or they are the
+         weights with the smallest LAMP scores; this score compares a weight with the larger weights
+         of its own layer
+When     a file or a download must be smaller. It is also the first baseline, and a strong one, for
+         every other method of pruning
 Cost     one sort of the weights; at high sparsity, fine-tuning
-Not when time is to be saved: dense kernels multiply by the zeros; remove whole channels instead
+Not when time is to be saved: dense kernels multiply by the zeros as well. Remove whole channels
+         instead
 Source   Han et al. 2015, arXiv:1506.02626; LAMP: Lee et al. 2020, arXiv:2010.07611
 """
 
@@ -49,9 +51,9 @@ def magnitude_masks(model, sparsity, *, scope="global"):
 def _lamp_scores(weight):
     """Return the LAMP score of each weight of a layer, float64 in the shape of the weight.
 
-    The score is the square of the weight over the sum of the squares of all weights that are no
-    smaller: the largest weight scores 1. It is the relative squared error of the layer when this
-    weight is removed after all smaller ones.
+    The score of a weight w is w^2 divided by the sum of the squares of w and of all larger weights
+    of the layer. The largest weight has the score 1. The score is the share of the remaining
+    squared weights that the layer loses if w is removed after all smaller weights.
     """
     flat = weight.flatten().abs().float()
     nonzero = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted
@@ -66,11 +68,13 @@ def _lamp_scores(weight):
 
 
 def top_masks(scores, sparsity, *, scope="global"):
-    """Return {name: bool mask} of some tensors: True for the highest scores.
+    """Return masks that are True for the highest of some scores: {name: bool mask}.
 
-    scores    {name: tensor}
-    sparsity  share of the scores whose mask is False, rounded to whole numbers of scores
-    scope     "global": the share of all tensors together; "layer": of each tensor
+    scores    {name: tensor of scores}
+    sparsity  share of the scores whose mask is False, 0 to 1. The number of these scores is rounded
+              to a whole number
+    scope     "global": the share is that of all tensors together; "layer": it is that of each
+              tensor
     Raises    LabError: a sparsity outside 0 to 1, or an unknown scope
     """
     if not 0 <= sparsity <= 1:

@@ -1,18 +1,19 @@
-"""Engines run models: one engine, one file, one name.
+"""Engines run a network, as ONNX Runtime and torch.compile do. Each engine is one file.
 
-A new engine is one file `NAME.py` in this folder. It holds
+To add an engine, write a file `NAME.py` in this folder. It holds
 
-RUNS        "torch": `load` is given a torch module in eval mode, on the device of the example; or
-            "onnx": `load` is given the path of a checked ONNX file
+RUNS        "torch" if its `load` takes a torch module, in eval mode and on the device of the
+            example; "onnx" if its `load` takes the path of a checked ONNX file
 PRECISIONS  the precisions that the engine can run in, a choice of `PRECISIONS` below
-NEEDS       the kind of device that the engine runs on, such as "cuda"; left out where any will do
-check()     yields a `labkit.device.packages.Check` for each thing that the engine needs, for the
-            doctor
+NEEDS       the kind of device that the engine runs on, such as "cuda"; leave it out if the engine
+            runs on any device
+check()     yields a `labkit.device.packages.Check` for each thing that the engine needs, such as a
+            package; `labkit doctor` shows them
 load(model, example, *, precision, threads)  returns a `labkit.engines.served.Served`, or raises
                                              Unavailable
 
-The doctor, the command line, the tests and the lessons' tables find the new engine without being
-told, and list engines by name.
+Nothing else has to be changed: the command line, `labkit doctor`, the tests and the tables of the
+lessons look for engines in this folder, and list them by name.
 """
 
 import importlib
@@ -44,10 +45,10 @@ _REQUIRED_NAMES = ("RUNS", "PRECISIONS", "check", "load")
 
 
 def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str, ...]:
-    """Return the sorted names of all engines, or of the engines that fit.
+    """Return the sorted names of all engines, or of those that match the arguments.
 
-    runs       "torch" or "onnx": only engines that run such models
-    precision  one of `PRECISIONS`: only engines that run in it
+    runs       "torch" or "onnx": only engines that run such models; None: all
+    precision  one of `PRECISIONS`: only engines that run in it; None: all
     """
     modules = {module.name for module in pkgutil.iter_modules(__path__)} - set(_NO_ENGINES)
     engines = sorted(name for name in modules if not name.startswith("_"))
@@ -61,8 +62,8 @@ def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str
 def get(name):
     """Return the module of an engine.
 
-    Raises LabError where no engine has this name, or where its module does not load or is
-    incomplete.
+    Raises LabError if no engine has this name, or if its module cannot be imported or lacks one of
+    the required names.
     """
     require_known(name, names(), "engine")
     try:
@@ -88,19 +89,21 @@ def load(
     precision: str = "fp32",
     threads: int | None = None,
 ) -> "Served":
-    """Make a model ready to serve batches like `example`, of any size. Returns a `Served`.
+    """Load a model into an engine, for batches of any size. Returns a `Served`.
 
     name           one of `names()`
-    model_or_onnx  a torch module (put into eval mode, on the device of `example`), or the path of
-                   an ONNX file, which an engine of torch modules cannot run
-    example        (N, C, H, W) floats or (N, T) int64 tokens
-    precision      one of `PRECISIONS`. An ONNX file is run in the precision that it holds; some
+    model_or_onnx  a torch module or the path of an ONNX file. An engine whose RUNS is "torch" takes
+                   modules only. It puts the module into eval mode, and moves it to the device of
+                   `example`
+    example        a batch that shows shape and type: (N, C, H, W) floats or (N, T) int64 tokens
+    precision      one of `PRECISIONS`. An ONNX file runs in the precision that it holds; some
                    engines also run a file of fp32 in bf16 or fp16. int8 and fp8 need an ONNX file
                    with Q/DQ nodes
     threads        CPU threads; None: as many as torch uses
-    Raises         Unavailable, with the reason and the fix, where the engine or the precision
-                   cannot run; LabError for a compiled file in place of its model, or for a damaged
-                   ONNX file
+    Raises         Unavailable: the engine is not installed, or cannot run this model or this
+                   precision; the error names reason and remedy. LabError: the path is that of a
+                   compiled file instead of its model; the ONNX file is damaged or holds another
+                   precision
     """
     from labkit import device as devices
     from labkit.engines._onnx_file import as_onnx
@@ -138,12 +141,13 @@ def load(
 
 
 def _loaded(engine, name, model, example, settings):
-    """Return the `Served` that an engine makes of a model.
+    """Call an engine's `load`. Returns its `Served`.
 
-    Any error of the engine but a LabError becomes an Unavailable with the reason.
+    An error that is no LabError becomes an Unavailable with the reason.
 
     engine    the engine's module
-    settings  precision and threads
+    name      the engine's name
+    settings  {"precision": ..., "threads": ...}
     """
     try:
         return engine.load(model, example, **settings)

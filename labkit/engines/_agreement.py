@@ -1,4 +1,4 @@
-"""How near is an engine's answer to the right answer, and how near must it be?"""
+"""Measure how near an engine's answer is to the right answer, and say how near it must be."""
 
 import numpy as np
 
@@ -12,9 +12,9 @@ ON_GPU_DB = 40.0
 
 
 def limit_db(served):
-    """Return the least SQNR, in dB, that the answers of a `Served` have to reach.
+    """Return the least SQNR, in dB, that the answers of a `Served` must have.
 
-    In fp32 an engine may differ by rounding only, so its limit is higher.
+    The limit is higher for fp32, because there an engine may differ only by rounding.
     """
     if served.precision != "fp32":
         return fidelity.ENGINE_DB
@@ -22,14 +22,14 @@ def limit_db(served):
 
 
 def agreement(right, answer, served):
-    """Return (SQNR of an engine's answer, the least SQNR that is enough), both in dB.
+    """Return (SQNR of an engine's answer, least SQNR that is enough), both in dB.
 
-    The SQNR is usually that of the whole output. In fp32 each channel must reach
-    `fidelity.ENGINE_DB` as well, for a channel that varies little hardly counts in the figure of
-    the whole: where the whole is good enough but the weakest channel is not, the two numbers are
-    those of the channel.
+    Usually both numbers are those of the whole output. In fp32 each channel is judged as well,
+    because a channel that varies little hardly changes the SQNR of the whole. If the whole reaches
+    its limit and the weakest channel is below `fidelity.ENGINE_DB`, both numbers are those of this
+    channel.
 
-    right, answer  tensors: one output of the network and of the engine
+    right, answer  tensors: one output of the network, and the same output of the engine
     served         the `Served` that answered
     """
     db, limit = _agreement_db(right, answer), limit_db(served)
@@ -53,7 +53,10 @@ def agreement(right, answer, served):
 
 
 def agree(right, answer, served):
-    """Return True where an engine's answer is near enough to the right answer: see `agreement`."""
+    """Return True if an engine's answer reaches the limit of `agreement`.
+
+    right, answer, served  as in `agreement`
+    """
     db, limit = agreement(right, answer, served)
     return db >= limit
 
@@ -61,8 +64,8 @@ def agree(right, answer, served):
 def _agreement_db(right, answer):
     """Return the SQNR of an engine's answer, in dB.
 
-    Infinite where all numbers are equal; NaN equals NaN. Minus infinite where the shapes differ, or
-    where two numbers differ and one of them is not finite.
+    It is infinite if all numbers are equal, where NaN counts as equal to NaN. It is minus infinite
+    if the shapes differ, or if two numbers differ of which one is infinite or NaN.
     """
     right = right.cpu().double().numpy()
     answer = answer.cpu().double().numpy()

@@ -1,4 +1,4 @@
-"""Find the first operator of an ONNX file that an engine does not compute as the file says."""
+"""Find the first operator of an ONNX file that an engine computes differently from the file."""
 
 import functools
 import tempfile
@@ -14,18 +14,19 @@ SEARCH_S = 20.0  # the longest time of a search, in seconds
 
 
 def first_difference(path, inputs, load, output, *, agrees):
-    """Return a sentence that names the first operator whose output differs while its inputs agree.
+    """Return a sentence that names the first operator that an engine computes differently.
 
-    The search is a bisection: the graph is cut behind a tensor, and the graph before the cut is
-    run. Where the engine refuses such a graph, or the time is over, the sentence says that the
+    The inputs of this operator agree with those of the file, and its output does not. The operator
+    is found by bisection: the graph is cut behind a tensor, and the part before the cut is run. If
+    the engine refuses such a part, or if `SEARCH_S` seconds are over, the sentence says that the
     operator was not found.
 
     path    the ONNX file
-    inputs  a batch on which the answers differ
+    inputs  a batch on which the answers differ: a tuple of tensors
     load    function (path of another ONNX file, example) -> the `Served` of that file in the same
             engine
-    output  the name of an output that differs
-    agrees  function (right answer, engine's answer, the engine's `Served`) -> True where the two
+    output  name of an output that differs
+    agrees  function (right answer, engine's answer, the engine's `Served`) -> True if the two
             answers count as the same
     """
     model = export.checked(path)
@@ -41,7 +42,7 @@ def first_difference(path, inputs, load, output, *, agrees):
 
 
 class _Search:
-    """The search for the first operator that an engine computes in another way.
+    """The search for the first operator that an engine computes differently from the file.
 
     model                 the ModelProto
     inputs, load, agrees  as in `first_difference`
@@ -58,9 +59,9 @@ class _Search:
         self.differs = {}  # {tensor: True if the engine computes it in another way}, of those tried
 
     def first_node(self, output):
-        """Return the NodeProto of the first operator that differs, or None when the time is over.
+        """Return the NodeProto of the first operator that differs; None if the time was not enough.
 
-        output  the name of an output that differs
+        output  name of an output that differs
         """
         worst = output
         while time.monotonic() < self.end:
@@ -83,14 +84,17 @@ class _Search:
         return None
 
     def _reads(self, node):
-        """Return the names of the computed tensors that a node, or a graph inside it, reads."""
+        """Return the names of the tensors that a node reads and that other nodes compute.
+
+        Tensors that are read by a graph inside the node, such as the body of a loop, are included.
+        """
         import onnx
 
         names = [name for inner in inside(node, onnx.NodeProto) for name in inner.input]
         return [name for name in dict.fromkeys(names) if name in self.node_of]
 
     def _ancestors(self, name):
-        """Return the names of the computed tensors that a tensor depends on."""
+        """Return the names of all tensors on which a tensor depends, except inputs and weights."""
         ancestors = set()
         waiting = [name]
         while waiting:
@@ -102,7 +106,10 @@ class _Search:
         return ancestors
 
     def _differs(self, name):
-        """Return True if the engine computes a tensor in another way than the file says."""
+        """Return True if the engine computes a tensor differently from the file.
+
+        name  name of the tensor
+        """
         if name not in self.differs:
             with tempfile.TemporaryDirectory() as folder:
                 path = write_unchecked(self._up_to(name), Path(folder) / "part.onnx")
@@ -117,9 +124,9 @@ class _Search:
         return self.differs[name]
 
     def _values(self, path):
-        """Return the tensors of the batch that a cut-off graph still has as inputs.
+        """Return those tensors of the batch that a part of the graph reads, as a tuple.
 
-        path  the ONNX file of that graph
+        path  the ONNX file with that part
         """
         import onnx
 
@@ -130,7 +137,12 @@ class _Search:
         )
 
     def _up_to(self, name):
-        """Return a ModelProto of the nodes that a tensor depends on; its output is this tensor."""
+        """Return a ModelProto with only those nodes on which a tensor depends.
+
+        Its only output is this tensor.
+
+        name  name of the tensor
+        """
         import onnx
 
         # Find the nodes that it depends on, and what they read, those of the graphs inside them
@@ -159,7 +171,7 @@ class _Search:
 
     @functools.cached_property
     def _types(self):
-        """{name of a tensor: ValueInfoProto}, for the tensors whose type can be inferred."""
+        """Return {name of a tensor: ValueInfoProto} for all tensors whose type can be inferred."""
         import onnx
 
         graph = onnx.shape_inference.infer_shapes(self.model).graph
@@ -168,7 +180,7 @@ class _Search:
     def _value_info(self, name):
         """Return the ValueInfoProto of a tensor: its name, type and shape.
 
-        It has the name alone where no type can be inferred.
+        If the type cannot be inferred, it holds the name only.
         """
         import onnx
 

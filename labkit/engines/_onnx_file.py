@@ -1,4 +1,4 @@
-"""Make the ONNX file that an engine of ONNX graphs is given, from a torch module or a file."""
+"""Make an ONNX file of a model, for an engine that runs ONNX files only."""
 
 import copy
 import tempfile
@@ -12,16 +12,18 @@ from labkit.errors import LabError, Unavailable
 
 @contextmanager
 def as_onnx(model, example, precision, from_fp32=()):
-    """Yield the path of an ONNX file of a model, in the precision that the engine is to run.
+    """Yield the path of an ONNX file of a model, for the precision in which the engine is to run.
 
-    A torch module is exported to a temporary file, which is deleted at the end.
+    A torch module is exported to a temporary file, which is deleted when the context ends. A file
+    is yielded as it is.
 
-    model      a torch module, or the path of an ONNX file (checked before anything reads it)
-    precision  one of `engines.PRECISIONS`. A module is exported in this precision; a file must hold
-               it
-    from_fp32  the precisions in which the engine itself can run a file of fp32: the file stays in
-               fp32
-    Raises     LabError for a file of another precision; Unavailable for a module in int8 or fp8
+    model      a torch module, or the path of an ONNX file, which is checked first
+    example    a batch for the module, a tensor
+    precision  one of `engines.PRECISIONS`
+    from_fp32  precisions in which the engine can run a file of fp32: for these the file holds fp32.
+               For any other precision the file must hold that precision itself
+    Raises     LabError: the file holds another precision; Unavailable: a module shall run in int8
+               or fp8
     """
     if isinstance(model, (str, Path)):
         file_precision = export.precision_of(export.checked(model))

@@ -1,7 +1,8 @@
-"""Make batches of other numbers than those of a measurement.
+"""Make further batches, with other numbers than those of a measurement.
 
-An engine's answers are compared on several batches, for an answer that does not vary with its input
-shows nothing about the engine.
+An engine's answers are compared with the right answers on several batches. On a single batch a
+wrong engine might pass: if the right answer does not vary with the input, it shows nothing about
+the engine.
 """
 
 from collections.abc import Iterator
@@ -17,12 +18,13 @@ SIZES = (0.1, 10.0, 100.0)  # standard deviations of the batches after these
 
 
 def made_up_batches(model: Any, inputs: tuple) -> Iterator[tuple]:
-    """Yield the examples that `labkit quantize` makes up where no data are given, as batches.
+    """Yield the made-up inputs of `varied_inputs`, arranged as batches of the size of `inputs`.
 
-    Each batch is as large as `inputs`; the last one is filled up with the first examples.
+    `labkit quantize` compares on the same inputs if no data are given. The last batch is filled up
+    with the first examples.
 
     model   a ModelProto
-    inputs  a batch: one tensor per input of the network
+    inputs  a batch: one tensor for each input of the network
     """
     calls = varied_inputs(model)
     arrays = [np.concatenate([call[name] for call in calls]) for name in calls[0]]
@@ -37,11 +39,11 @@ def made_up_batches(model: Any, inputs: tuple) -> Iterator[tuple]:
 
 
 def second_batch(inputs: tuple) -> tuple:
-    """Return a batch of the same shapes as `inputs` and of other numbers.
+    """Return a batch of the same shapes as `inputs`, with other numbers.
 
     Floats are random from 0 to 1, like the pixels of pictures. Integers are those of `inputs` in
-    reverse order. Where this changes no tensor at all, the first tensor gets 1 in place of each 0,
-    and 0 elsewhere: both are tokens of any vocabulary.
+    reverse order. If neither changes any tensor, the first tensor is changed: 0 becomes 1, and
+    every other number becomes 0. Both are tokens of any vocabulary.
     """
     generator = torch.Generator().manual_seed(1)
     batch = []
@@ -58,10 +60,11 @@ def second_batch(inputs: tuple) -> tuple:
 
 
 def dark_batch(inputs: tuple) -> tuple:
-    """Return a batch of the same shapes as `inputs` that is nearly black.
+    """Return a batch of the same shapes as `inputs`, like pictures that are nearly black.
 
-    About one float of 32 is random from 0 to 1, and the others are 0. Integers are those of
-    `inputs`. Among so many equal numbers an engine may pick or sort in another order.
+    One float in 32, on average, is random from 0 to 1. The others are 0. Integers are those of
+    `inputs`. This batch finds engines that choose differently, or sort differently, among equal
+    numbers.
     """
     generator = torch.Generator().manual_seed(2)
     dark = []
@@ -76,9 +79,9 @@ def dark_batch(inputs: tuple) -> tuple:
 def further_batches(inputs: tuple) -> Iterator[tuple]:
     """Yield further batches of the same shapes as `inputs`.
 
-    Floats are normal numbers: with the standard deviation 1 in the first `NORMAL_BATCHES` batches,
-    then with each of `SIZES`. Integers are those of `inputs` in a random order in the first
-    batches, then random zeros and ones.
+    The first `NORMAL_BATCHES` batches have floats from the standard normal distribution, and the
+    integers of `inputs` in random order. Then comes a batch for each of `SIZES`: its floats are
+    normal with this standard deviation, its integers are random zeros and ones.
     """
     generator = np.random.default_rng(3)
     for size in (*[1.0] * NORMAL_BATCHES, *SIZES):

@@ -1,7 +1,7 @@
-"""aotinductor: the compiler of torch.compile, run ahead of time; a file keeps its machine code.
+"""aotinductor: the compiler of torch.compile, run ahead of time; a file stores its machine code.
 
-Another process loads the file in milliseconds and compiles nothing. The file lies in the cache of
-`labkit.engines.cache`.
+Another process loads the file in milliseconds and compiles nothing. `labkit.engines.cache` keeps
+the file.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ check = inductor.check
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`.
+    """Load a torch module; the arguments and the result are those of `labkit.engines.load`.
 
     The first load of a network exports and compiles it, which takes from seconds to minutes.
     """
@@ -49,9 +49,9 @@ def load(model, example, *, precision, threads):
 
 
 def _package(name, exported, example):
-    """Return the bytes of the compiled package, from the cache or built now.
+    """Return the bytes of the compiled package. It is compiled only if the cache does not have it.
 
-    name      begins the name of the package's file
+    name      beginning of the name of the package's file
     exported  the `torch.export.ExportedProgram`
     example   a batch
     """

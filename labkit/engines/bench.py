@@ -1,4 +1,4 @@
-"""Measure a network from the command line: the same harness and the same rows as in the lessons."""
+"""Measure the latency of a network for the command line, as the lessons measure it."""
 
 import time
 import uuid
@@ -33,15 +33,20 @@ def bench(
 ) -> Iterator[Latency]:
     """Measure the latency of a network in an engine, for each batch size.
 
-    Returns an iterator of `rows.Latency`; each row is yielded when it is measured and in the
-    ledger. A network that cannot run here gets a row with the reason and no number. An engine that
-    does not exist is a LabError at once.
+    Returns an iterator of `rows.Latency`. Each row is measured, stored in the ledger and then
+    yielded. If the engine cannot run the network, or answers wrongly, the row has no number but the
+    reason.
 
     network       the `Opened` that `labkit.engines.opening.opened` returned
-    precision     one of `engines.PRECISIONS`; None: the precision that the network holds
+    batches       batch sizes
+    engine        name of the engine
+    precision     one of `engines.PRECISIONS`; None: the precision of the network
     threads       CPU threads; None: as many as torch uses
-    among_others  True where the caller measures further engines too: an engine for the other kind
-                  of model then gets a row with the reason, and raises no error
+    plan          the `measure.clock.Plan` of the timing; None: the default
+    among_others  True if the caller measures several engines. Then a mismatch between engine and
+                  network, such as an ONNX file for an engine of torch modules, gives a row with the
+                  reason. False: it raises LabError
+    Raises        LabError: there is no such engine
     """
     # An engine of torch modules is refused a file, unless it is one of several.
     runs = engines.get(engine).RUNS
@@ -79,7 +84,7 @@ def bench(
 
 
 def new_run():
-    """Write this machine and a new run of `labkit bench` to the ledger. Returns the run's key."""
+    """Add this machine and a new run of `labkit bench` to the ledger. Returns the run's key."""
     machine = devices.describe()
     run = Run(
         run_key=f"bench-{uuid.uuid4().hex[:12]}",
@@ -95,10 +100,15 @@ def new_run():
 
 
 def _measure_one(engine, network, inputs, *, precision, threads, plan, user_batches=()):
-    """Return the `Latency` of one batch size, or a row with the reason why there is none.
+    """Return the `Latency` of one batch size; without a number if the network cannot be measured.
 
-    The engine's answers are compared with what the file or the torch module means: an engine that
-    answers something else gets no number.
+    In that case the row has the reason. One reason is a wrong answer: the engine's answers are
+    compared with those of the ONNX file as it is written, or of the torch module.
+
+    engine        name of the engine
+    network       a torch module, or the path of an ONNX file
+    inputs        a batch: one tensor for each input of the network
+    user_batches  further batches of the user's data
     """
     # Load it, and compare its answers. A module's first call may compile, which the row tells: it
     # is compared afterwards.
@@ -136,23 +146,25 @@ def _measure_one(engine, network, inputs, *, precision, threads, plan, user_batc
 
 
 def _row_fields(inputs, threads):
-    """Return the fields that a row has with and without a number."""
+    """Return the fields of a `Latency` that are known before it is measured, as a dictionary."""
     return {"device": str(inputs[0].device), "threads": threads, "batch": len(inputs[0])}
 
 
 def _missing(error, inputs, threads):
-    """Return the `Latency` without a number whose reason is an error."""
+    """Return a `Latency` without a number, whose reason is the text of an error."""
     return Latency(**_row_fields(inputs, threads), reason=reason_of(error))
 
 
 def verdict_of(served, network, inputs, user_batches=()):
-    """Return the `Verdict` on an engine's answers: are they what the file or torch module means?
+    """Return the `Verdict` on an engine's answers: whether they are near enough to the right ones.
+
+    The right answers are those of the ONNX file as it is written, or of the torch module.
 
     served        the `Served` that `engines.load` made of the network
     network       the path of an ONNX file, or a torch module
-    inputs        a batch: one tensor per input of the network
+    inputs        a batch: one tensor for each input of the network
     user_batches  further batches of the user's data
-    Raises        Unavailable where the engine loads the network and then fails on a batch
+    Raises        Unavailable: the engine has loaded the network and fails on a batch
     """
 
     def load(path, example):

@@ -1,9 +1,9 @@
-"""Keep the compiled files of this machine (TensorRT, AOTInductor) in artifacts/engines.
+"""Store the compiled files of this machine (TensorRT, AOTInductor) in artifacts/engines.
 
-A compiled file is a program: loading it runs what is in it. And it is right only for the model, the
-settings, the versions and the processor that it was built for. So the name of the file holds a hash
-of all of these, files are looked up by that name only, and nothing that was built elsewhere is ever
-loaded.
+A compiled file is a program: loading it runs its code. And it is right only for the model, the
+settings, the library versions and the processor for which it was built. So its name holds a hash of
+all of these, and a file is looked up by this name only. A file from another machine is therefore
+never loaded.
 """
 
 import json
@@ -28,11 +28,11 @@ BUILT_BY = {
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """A file of the cache.
+    """A compiled file in the cache.
 
-    path     where it lies
+    path     path of the file
     content  its bytes
-    reused   True when it was built before, False when it was built just now
+    reused   True if it was there already, False if it was built just now
     """
 
     path: Path
@@ -49,16 +49,15 @@ def find_or_build(
     versions: Mapping[str, str],
     suffix: str,
 ) -> CompiledFile:
-    """Return the compiled file of a model from the cache; build and store it if it is missing.
+    """Return the `CompiledFile` of a model from the cache; build and store it if it is missing.
 
-    model_name    the name of the file begins with it, for the people who look into the folder
-    model_sha256  stands for the operators and all weights, those in external files included
-    build         returns the bytes of a new compiled file; it is called only where the cache has
-                  none
-    settings      {name: value} of what the build is asked for; values that JSON can hold
+    model_name    beginning of the file's name, for people who look into the folder
+    model_sha256  hash of the operators and of all weights, also of weights in external files
+    build         function () -> bytes of a new compiled file; called only if the cache has none
+    settings      {name: value} of the options of the build, as JSON can hold them
     versions      {library: version} of the libraries that build and run the file
     suffix        ending of the file's name, such as ".engine"
-    Raises        the errors of `build`; OSError where the file cannot be written
+    Raises        the errors of `build`; OSError if the file cannot be written
     """
     key = cache_key(model_sha256, settings=settings, versions=versions)
     path = artifacts() / "engines" / f"{model_name}-{key}{suffix}"
@@ -73,10 +72,10 @@ def find_or_build(
 def cache_key(
     model_sha256: str, *, settings: Mapping[str, Any], versions: Mapping[str, str]
 ) -> str:
-    """Return 16 hex digits that stand for everything that a compiled file depends on.
+    """Return a hash, 16 hex digits, of everything on which a compiled file depends.
 
-    A difference in any of this gives another key, also another driver or instruction set. The
-    arguments are those of `find_or_build`.
+    Besides the arguments, which are those of `find_or_build`, this is the processor: another GPU
+    driver or instruction set gives another key.
     """
     dependencies = {
         "model": model_sha256,
@@ -88,9 +87,10 @@ def cache_key(
 
 
 def processor() -> dict:
-    """Return the properties of the CPU and of the first GPU that machine code depends on.
+    """Return the properties of the CPU and of the first GPU on which machine code depends.
 
-    Returns {name: value}; a value is None where there is no GPU, or where it is unknown.
+    Returns {"cpu", "instruction_set", "gpu", "compute_capability", "driver": value}. A value is
+    None if it is unknown, or if there is no GPU.
     """
     machine = devices.describe()
     return {
@@ -103,9 +103,9 @@ def processor() -> dict:
 
 
 def refuse_compiled_file(path: str | Path) -> None:
-    """Raise LabError where a compiled file is given in place of the model that it was built from.
+    """Raise LabError if a path is that of a compiled file, where a model is expected.
 
-    path  path of any file; only its suffix is looked at, and the file is not opened
+    path  path of any file. Only its suffix is looked at; the file is not opened
     """
     path = Path(path)
     build_here = BUILT_BY.get(path.suffix.lower())

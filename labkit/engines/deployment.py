@@ -1,4 +1,4 @@
-"""Export a network, by its name or from its checkpoint, as an ONNX file that answers as it does."""
+"""Export a network as an ONNX file, and make sure that the file answers like the network."""
 
 from pathlib import Path
 
@@ -17,21 +17,21 @@ def export_by_name(
 ) -> tuple[Path, dict, dict]:
     """Write a network as an ONNX file, and compare the file's answers with the network's.
 
-    The two are compared on random inputs, and for a trained network also on test images of its data
-    set, at several batch sizes. With `inputs` they are compared on that file instead: on all its
-    items, the first alone, and all twice.
+    They are compared on random inputs of several batch sizes; for a trained network, also on test
+    images of its data set. If `inputs` is given, they are compared on the items of that file only:
+    on all items, on the first item, and on all items twice.
 
     source   the name of a network (untrained, except for efficientnet-lite0), the path of a
              checkpoint (.pt), or module:function, whose code is run
-    out      the path of the file; None: the network's name in the current folder
+    out      path of the ONNX file; None: the network's name in the current folder
     opset    version of the ONNX operators; None: that of `export.to_onnx`
-    weights  a file of the user's weights for the network `source`, or the name of published
-             weights, as in `export.network_with`
+    weights  path of a file of weights for the network `source`, or the name of published weights,
+             as in `export.network_with`
     size     pixels a side, for module:function and published weights
     inputs   path of a file for `export.inputs_from`, for a network that takes no pictures
-    Returns  (path of the file, {key: text} of the notes in the file, {kind of inputs:
+    Returns  (path of the ONNX file, {key: text} of the notes in it, {kind of inputs:
              `export.Parity`})
-    Raises   LabError where the answers differ; then no file is left under the name
+    Raises   LabError: the answers differ. Then no file is written
     """
     network, name, shape, notes, test_images = _network_of(source, weights, size)
     path = Path(out or f"{name}.onnx")
@@ -61,7 +61,10 @@ def export_by_name(
 
 
 def _batches_of(example):
-    """Return three batches made of the items of one: all items, the first alone, all twice."""
+    """Return three batches made from one: the batch itself, its first item, and the batch twice.
+
+    example  a batch: a tuple of tensors, one for each input of the network
+    """
     import torch
 
     first = tuple(tensor[:1] for tensor in example)
@@ -70,10 +73,16 @@ def _batches_of(example):
 
 
 def _network_of(source, weights, size):
-    """Return the network that `export_by_name` is asked for, with what its export needs to know.
+    """Return the network that `export_by_name` shall write, and what it needs for the export.
 
-    Returns (network, its name, shape of an image, notes for the file, {kind of test images:
-    batches}).
+    Returns a tuple of five:
+    - the network, a torch module
+    - its name
+    - the shape of an image
+    - {key: text} of the notes for the file
+    - {name of test images: their batches}; {} if there are none
+
+    source, weights, size  as in `export_by_name`
     """
     function = source.partition(":")[2] if ":" in str(source) else ""
     if weights or function:

@@ -12,12 +12,15 @@ PRECISIONS = tuple(DTYPES)
 
 
 def check():
-    """See `labkit.engines`."""
+    """Yield what this engine needs, as `Check`s."""
     yield packages.check("torch", needed=True)
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`. In bf16 and fp16, autocast keeps in fp32 what needs fp32."""
+    """Load a torch module; the arguments and the result are those of `labkit.engines.load`.
+
+    bf16 and fp16 are computed by autocast, which leaves sensitive operators in fp32.
+    """
     device_type = example.device.type
     dtype = DTYPES[precision]
 

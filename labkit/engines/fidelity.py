@@ -1,14 +1,15 @@
-"""Compare a file in small integers with its network, and an engine with what the file means.
+"""Compare a quantized file with its network, and an engine's answers with those of the file.
 
-A file with Q/DQ nodes says where every value is rounded. An engine may compute it in another way:
-on a CPU without VNNI instructions, products of 8 bits are added in 16, which can overflow. Then it
-answers something else, at full speed and without a word. So the first answers of an INT8 engine are
-compared with the file run as it is written, which has no integer kernels and cannot overflow.
+A file with Q/DQ nodes says where every value is rounded. An engine may compute something else: on a
+CPU without VNNI instructions, products of 8 bits are added in 16 bits, which can overflow. Then the
+answers are wrong, at full speed and without a warning. So the first answers of an INT8 engine are
+compared with those of the file, run as it is written. That run has no integer kernels and cannot
+overflow.
 
-Unit    SQNR in dB: power of what varies in the right answers over the power of the difference; 6 dB
-        is a factor of 2
-Limits  an engine rounds some sums in another order, which costs little: 25 dB and more were seen.
-        After an overflow it was below 5 dB
+Unit    SQNR in dB: the power of what varies in the right answers, over the power of the
+        difference. 6 dB is a factor of 2 in size
+Limits  an engine may round some sums in another order, which costs little: 25 dB and more were
+        seen. After an overflow it was below 5 dB
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,13 +37,12 @@ AS_WRITTEN = "the file as written"
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How alike two models answer in one output, and in the outputs after it.
+    """How alike two models answer: in one output, and in the outputs after it.
 
-    db       SQNR in dB of what varies in the output (`labkit.export.variation`), infinite where
-             nothing differs
-    same     share of the items, 0 to 1, for which both models have the largest value at the same
-             class; None where no axis is known to hold classes, or where there is one class
-    weakest  the `Channel` with the lowest SQNR, None where there are no channels
+    db       SQNR of the output in dB, as in `labkit.export.variation`; infinite if nothing differs
+    same     share of the answers, 0 to 1, in which both models have the largest value at the same
+             class. None if no axis is known to hold classes, or if there is only one class
+    weakest  the `Channel` with the lowest SQNR; None if no channel has a figure
     further  {name: `Fidelity`} of the outputs after the first
     """
 
@@ -59,7 +59,7 @@ class Fidelity:
 
     @property
     def whole_db(self):
-        """Return the lowest SQNR, in dB, of all outputs, without a look at single channels."""
+        """Return the lowest SQNR of all outputs, in dB, each output taken as a whole."""
         return min([self.db, *(output.whole_db for output in self.further.values())])
 
     def __str__(self):
@@ -74,10 +74,10 @@ class Fidelity:
 def between(right, answers, *, axis=None):
     """Return the `Fidelity` of a model's answers to the right answers.
 
-    right, answers  arrays (N, ...), or {name of an output: array} both times
-    axis            the axis of the classes; None: axis 1 of arrays (N, classes), otherwise no axis.
-                    Channels are judged on axis 1 and on the last axis, whatever the axis of the
-                    classes
+    right, answers  two arrays (N, ...), or two dictionaries {name of an output: array}
+    axis            the axis that holds classes. None: axis 1 of an array (N, classes), no axis of
+                    any other array. It does not matter for the channels: these are always those of
+                    axis 1 and of the last axis
     """
     if isinstance(right, dict):
         first_output, *further_outputs = right
@@ -94,18 +94,18 @@ def between(right, answers, *, axis=None):
 
 
 def answers_as_meant(as_meant: Fidelity, engine: Fidelity, file: Fidelity | None) -> bool:
-    """Return True if an engine answers what a file in small numbers means.
+    """Return True if an engine's answers are near enough to those of a quantized file.
 
-    Each output as a whole must reach `ENGINE_DB`, the limit of `labkit bench`. So must each
-    channel, with one exception. Where the network amplifies small differences, another order of
-    roundings changes the weakest channel by as much as the file itself has lost, and that is no
-    fault of the engine. So a channel also passes that is at most `FURTHER_DB` further from the
-    network in float than in the file.
+    Each output as a whole must reach `ENGINE_DB`, the limit of `labkit bench`. So must the weakest
+    channel, with one exception. In some networks small differences grow: then another order of
+    roundings changes the weakest channel as much as the quantization itself does, which is no fault
+    of the engine. So the engine also passes if its weakest channel, compared with the network in
+    float, is at most `FURTHER_DB` below the weakest channel of the file.
 
     as_meant  `Fidelity` of the engine's answers to the file's answers
     engine    `Fidelity` of the engine's answers to those of the network in float
-    file      `Fidelity` of the file's answers to those of the network in float; None where the file
-              cannot be run as it is written: then only the whole outputs count
+    file      `Fidelity` of the file's answers to those of the network in float. None if the file
+              cannot be run as it is written: then only the whole outputs are judged
     """
     if not as_meant.whole_db >= ENGINE_DB:
         return False
@@ -115,11 +115,13 @@ def answers_as_meant(as_meant: Fidelity, engine: Fidelity, file: Fidelity | None
 
 
 def of_engine(served, path, inputs):
-    """Return the `Fidelity` of an engine's answers to what the file means, for the first output.
+    """Compare the first output of an engine with that of the file as it is written.
+
+    Returns a `Fidelity`.
 
     served  the `Served` that `engines.load` made of the file
     path    the ONNX file
-    inputs  a batch: one tensor per input of the network
+    inputs  a batch: one tensor for each input of the network
     """
     return between(export.as_written(path)(*inputs).numpy(), served(*inputs).cpu().numpy())
 
@@ -132,18 +134,21 @@ def quantized(
     axis: int | None = None,
     names: Iterable[str] | None = None,
 ) -> Iterator[tuple]:
-    """Compare a file in small numbers, and the engines that run it, with the file in fp32.
+    """Compare a quantized file, and each engine that runs it, with the file in fp32.
 
-    Yields tuples of three. The first tuple is (`AS_WRITTEN`, `Fidelity` of `dst` run as it is
-    written, None); where ONNX Runtime has no kernels for `dst` it is (`AS_WRITTEN`, None, the
-    reason). Then comes a tuple for each engine: (name, `Fidelity` to `src`, `Fidelity` to `dst` as
-    written, or None where that could not be run). For an engine that does not run here it is (name,
-    None, the reason). All outputs that the engine gives are compared.
+    Yields tuples of three. The first is for the quantized file, run as it is written:
+    - (`AS_WRITTEN`, its `Fidelity` to `src`, None)
+    - (`AS_WRITTEN`, None, the reason) if ONNX Runtime has no kernels for it
+
+    Then comes one tuple for each engine, with all outputs that the engine gives:
+    - (name, its `Fidelity` to `src`, its `Fidelity` to `dst` as it is written). The last is None if
+      `dst` could not be run as it is written
+    - (name, None, the reason) if the engine does not run here, or fails
 
     src     the ONNX file in fp32
-    dst     the file in small numbers that was made from `src`
-    inputs  (N, C, H, W) float32 that were not used to quantize; or a list of {input name: array},
-            one for each call
+    dst     the quantized file that was made from `src`
+    inputs  (N, C, H, W) float32 that were not used to quantize. Or a list of {input name: array},
+            one for each call, with the inputs in the order of the model
     axis    the axis of the classes, as in `between`
     names   names of engines; None: all engines that run such files
     """
@@ -176,16 +181,21 @@ def quantized(
 
 
 def reason_of(error: Exception) -> str:
-    """Return in one line why an engine did not answer: what went wrong, and what was there."""
+    """Return a text that says why an engine did not answer.
+
+    It has the summary of the error, and what was found, in one line.
+    """
     if not isinstance(error, LabError):
         return f"{type(error).__name__}: {error}"
     return f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
 
 
 def _outputs(served, calls, first):
-    """Return the outputs that an engine gives to all calls: {name: array}.
+    """Run an engine on several calls. Returns {name of an output: array}, with the calls joined.
 
-    first  the name of the first output, whose values are those of a plain call, in float32
+    served  the `Served` of the engine
+    calls   a list of tuples of tensors
+    first   name of the first output. Its values are those of `served(...)`, in float32
     """
     answers = []
     for call in calls:
@@ -200,9 +210,9 @@ def _outputs(served, calls, first):
 
 
 def _calls(inputs):
-    """Return the inputs as a list of calls: a tuple of one tensor per input of the network.
+    """Return inputs as a list of calls: tuples with one tensor for each input of the network.
 
-    An array is cut into calls of 32 items.
+    inputs  as in `quantized`; an array is cut into calls of 32 items
     """
     import torch
 
@@ -214,10 +224,10 @@ def _calls(inputs):
 def quantized_apart(
     src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None
 ) -> list[tuple]:
-    """Do the work of `quantized` in a process of its own, and return the tuples as a list.
+    """Do the work of `quantized` in a separate process. Returns its tuples as a list.
 
-    An engine that crashes its process gets a tuple with the reason. Raises `ChildEnded` where
-    running the file as it is written crashes the process.
+    If an engine crashes the process, its tuple has the reason. Raises `ChildEnded` if the process
+    crashes while it runs the file as it is written.
     """
     paths = Path(src).resolve(), Path(dst).resolve()
     rows = partial(_rows, *paths, inputs, axis, sound_files=known_as_sound())
@@ -235,7 +245,10 @@ def quantized_apart(
 
 
 def _rows(src, dst, inputs, axis, names=None, *, sound_files):
-    """Return the tuples of `quantized` as a list: this is what the process of its own runs."""
+    """Return the tuples of `quantized` as a list. The separate process runs this function.
+
+    sound_files  the result of `known_as_sound` in the parent process
+    """
     trust(sound_files)  # so that the child does not have them inspected again
     return list(quantized(src, dst, inputs, axis=axis, names=names))
 
@@ -248,13 +261,17 @@ def require(
     rejected: str | Path | None = None,
     fix: str | None = None,
 ) -> Path:
-    """Return the path of a file that reaches `min_sqnr`; rename any other file and raise LabError.
+    """Check that a quantized file reaches the limit `min_sqnr`. Returns its path.
 
-    fidelity  the `Fidelity` of the file's answers; each channel of each output must reach the limit
+    A file below the limit is renamed, and LabError is raised.
+
+    fidelity  the `Fidelity` of the file's answers. Each output and each channel must reach the
+              limit
+    path      path of the file
     min_sqnr  the limit in dB
-    rejected  the new name of a file that fails; None: its own name, with ".rejected" before the
-              ending
-    fix       what the user may try, for the message; only the caller knows what was tried
+    rejected  the new name of a file below the limit. None: its own name, with ".rejected" before
+              the ending
+    fix       text for the error message: what the user may try next
     """
     path = Path(path)
     if fidelity.lowest_db >= min_sqnr:

@@ -12,7 +12,7 @@ PRECISIONS = eager.PRECISIONS
 
 
 def check():
-    """See `labkit.engines`."""
+    """Yield what this engine needs, as `Check`s."""
     try:
         devices.require_compiler("cpu")
         yield Check("C++ compiler", True, "torch.compile can build kernels for the CPU")
@@ -21,9 +21,9 @@ def check():
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`.
+    """Load a torch module; the arguments and the result are those of `labkit.engines.load`.
 
-    The first call of the `Served` compiles, which takes from seconds to minutes.
+    The network is compiled in the first call of the `Served`, which takes from seconds to minutes.
     """
     devices.require_compiler(example.device)
     return eager.load(

@@ -1,4 +1,7 @@
-"""Find reasons in an INT8 file itself why an engine may run it worse or more slowly here."""
+"""Find reasons why an INT8 file may run wrongly or slowly in an engine on this machine.
+
+Only the file is looked at; nothing is run.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,9 +17,9 @@ from labkit.export.runtime import notes
 
 
 def misfits(model: Any, engine: str) -> Iterator[str]:
-    """Yield each reason why an engine may run an INT8 file worse or more slowly on this machine.
+    """Yield reasons, as texts, why an engine may run an INT8 file wrongly or slowly here.
 
-    model   the file's ModelProto; None: there is no file, and no reason
+    model   the file's ModelProto. None: there is no file, and nothing is yielded
     engine  one of `engines.names()`
     """
     module = engines.get(engine)
@@ -37,7 +40,7 @@ def misfits(model: Any, engine: str) -> Iterator[str]:
 
 
 def recipe_of(model: Any) -> str | None:
-    """Return the engine that an INT8 file was made for, or None where the file does not say.
+    """Return the recipe of an INT8 file: the engine that it was made for. None if it does not say.
 
     model  the file's ModelProto
     """
@@ -46,7 +49,7 @@ def recipe_of(model: Any) -> str | None:
 
 
 def _has_8_bit_weights(model):
-    """Return True if a weight in INT8 uses more than 7 bits: a number beyond -64 and 64."""
+    """Return True if any INT8 weight needs 8 bits: it is below -64 or above 64."""
     for tensor in model.graph.initializer:
         if (
             tensor.data_type == TensorProto.INT8
@@ -57,10 +60,9 @@ def _has_8_bit_weights(model):
 
 
 def depthwise(model: Any) -> str | None:
-    """Return why a network may be slower in INT8 on a CPU, or None.
+    """Return a text if many convolutions are grouped, which may make INT8 slow on a CPU; else None.
 
-    The reason is convolutions in groups, such as depthwise ones; None where fewer than one
-    convolution in eight is of that kind.
+    Depthwise convolutions are grouped convolutions. Many means: one convolution in eight, or more.
 
     model  a ModelProto
     """

@@ -24,14 +24,14 @@ TYPES = {
 
 
 def check():
-    """See `labkit.engines`."""
+    """Yield what this engine needs, as `Check`s."""
     yield packages.check("onnxruntime", needed=True)
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`.
+    """Load an ONNX file; the arguments and the result are those of `labkit.engines.load`.
 
-    The model runs on the GPU where ONNX Runtime's GPU package is installed, else on the CPU.
+    The model runs on the GPU if ONNX Runtime's GPU package is installed, else on the CPU.
     """
     # Open it; the first provider of the session is the one that really runs it.
     preferred = PROVIDERS.get(example.device.type)
@@ -74,9 +74,10 @@ def load(path, example, *, precision, threads):
 def _types_of(port, role):
     """Return the (torch dtype, NumPy type) of an input or output of a session.
 
-    Raises Unavailable where it is no tensor of numbers.
+    Raises Unavailable if the input or output is no tensor of numbers.
 
-    role  "input" or "first output", for the message
+    port  ONNX Runtime's description of the input or output
+    role  "input" or "first output", for the error message
     """
     if port.type in TYPES:
         return TYPES[port.type]

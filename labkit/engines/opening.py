@@ -1,4 +1,7 @@
-"""Open the network that a command measures, by its name or as an ONNX file, with inputs for it."""
+"""Open the network that a command measures, and prepare inputs for it.
+
+The network is one of the course, given by its name, or an ONNX file.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,15 +22,17 @@ from labkit.quantize import comparison_images
 
 @dataclass(frozen=True)
 class Opened:
-    """A network by its name, or an ONNX file, ready for engines.
+    """A network that is ready to be loaded into engines, with inputs for it.
 
+    name          name of the network or of its file
     model         a torch module or the path of an ONNX file, as `engines.load` takes it
     precision     the precision that the model holds
-    inputs        function: batch size -> a tuple of input tensors on the device
-    user_batches  function: batch size -> a list of further such tuples, of the user's data; the
-                  list is empty where inputs are random
-    graph         the ModelProto of a file; None for a network by its name
-    examples      in words, which data of the user the inputs are; None: the inputs are random
+    inputs        function (batch size) -> a tuple of tensors on the device, one for each input
+    user_batches  function (batch size) -> a list of further such tuples, made of the user's data.
+                  The list is empty if the inputs are random
+    graph         the ModelProto of an ONNX file; None for a torch module
+    examples      a text that says which data of the user the inputs are; None: the inputs are
+                  random
     """
 
     name: str
@@ -39,7 +44,10 @@ class Opened:
     examples: str | None = None
 
     def inputs_in_words(self) -> str:
-        """Return sentences: which inputs is a file timed on, and which is it compared on?"""
+        """Return a text for the user that names the inputs of an ONNX file.
+
+        It says on which inputs the file is timed, and on which its answers are compared.
+        """
         if self.examples is None:
             return (
                 "Timed on random numbers. In small numbers, whether answers are as the file means "
@@ -52,12 +60,14 @@ class Opened:
 
 
 def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
-    """Return the `Opened` of a network of the course, or of an ONNX file.
+    """Open a network of the course, or an ONNX file. Returns an `Opened`.
 
-    name      the name of a network, or the path of a file .onnx
-    data      a data set, a folder of pictures or a file .npz, whose test examples are the inputs;
-              None: random numbers
+    name      the name of a network, or the path of a .onnx file
+    data      name of a data set, a folder of pictures or a .npz file; its test examples are the
+              inputs. Only for ONNX files. None: random inputs
     pictures  size, mean and std, as for `quantize.images_for`
+    Raises    LabError: a compiled file, a damaged file, an unknown name, or data for a network that
+              is no file
     """
     refuse_compiled_file(name)
     device = devices.pick()
@@ -101,9 +111,10 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
 
 
 def _arrays(batches):
-    """Join batches of examples: return a list with one array for each input of the network.
+    """Join batches of examples. Returns a list with one array for each input of the network.
 
-    batches  arrays (n, C, H, W), or for a network of several inputs {name of the input: array}
+    batches  a list of arrays (n, C, H, W); for a network of several inputs, of {name of an input:
+             array}
     """
     if not isinstance(batches[0], dict):
         batches = [{"input": images} for images in batches]
@@ -113,11 +124,11 @@ def _arrays(batches):
 def _examples(arrays, batch, number=0):
     """Return one batch of examples: a tuple with a tensor for each input of the network.
 
-    Where there are too few examples, they are repeated.
+    If there are too few examples, they are repeated.
 
     arrays  one array of examples for each input, as `_arrays` returns them
     batch   batch size
-    number  which batch: 0 has the first examples, 1 the examples that follow
+    number  index of the batch: 0 for the first examples, 1 for those that follow, and so on
     """
     tensors = []
     for examples in arrays:

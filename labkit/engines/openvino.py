@@ -16,16 +16,18 @@ FROM_FP32 = ("bf16", "fp16")  # precisions in which OpenVINO itself runs a file 
 
 
 def check():
-    """See `labkit.engines`."""
+    """Yield what this engine needs, as `Check`s."""
     yield packages.check("openvino", without="rows of this engine have a reason and no number")
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`. The model runs on the CPU.
+    """Load an ONNX file on the CPU; arguments and result are those of `labkit.engines.load`.
 
-    In bf16 and fp16 the file is one of fp32, which OpenVINO computes in the small format. For a
-    free shape, OpenVINO prepares every call anew: so the model is compiled for the example's shape,
-    and once more when a batch of another shape comes.
+    For bf16 and fp16 the file is in fp32, and OpenVINO computes it in the small format.
+
+    A model for any shape is slow in OpenVINO, which prepares every call anew. So the model is
+    compiled for the shape of the example. When a batch of another shape comes, it is also compiled
+    for any shape.
     """
     openvino = packages.imported("openvino")
     core = _only_core(openvino)
@@ -59,11 +61,11 @@ def load(path, example, *, precision, threads):
 
 @functools.cache
 def _only_core(openvino):
-    """Return the only Core of OpenVINO, which lives until the process ends.
+    """Return the only OpenVINO Core of this process. It is never freed.
 
-    Its CPU plugin gives the thread that makes it a new stack for signals. If the Core is freed in
-    another thread (a garbage collection is enough), the stack is unmapped but stays in use, and the
-    next signal with a handler kills the process.
+    Freeing it could kill the process. The CPU plugin gives the thread that makes the Core a new
+    stack for signals. If another thread frees the Core, as a garbage collection may, that stack is
+    unmapped but still in use. Then the next signal with a handler kills the process.
     """
     return openvino.Core()
 
@@ -71,12 +73,12 @@ def _only_core(openvino):
 def _served(compiled, only=None, for_any_shape=None):
     """Return the `Served` of a compiled model.
 
-    Its threads are those that the compiled model reports, which may differ from those asked for.
+    Its `threads` is the number that OpenVINO reports, which may differ from the one asked for.
 
     compiled       the model as OpenVINO compiled it
     only           the only input shape that `compiled` takes; None: it takes any shape
-    for_any_shape  function that compiles the model for any shape; it is called when the first batch
-                   of another shape than `only` comes
+    for_any_shape  function () -> the model, compiled for any shape. It is called when the first
+                   batch of another shape than `only` comes
     """
     names = [port.any_name for port in compiled.inputs]
     request_of_shape = compiled.create_infer_request()

@@ -1,4 +1,4 @@
-"""Time networks, files and engines in turn: which of them answers faster?"""
+"""Find out which of several networks, files or engines is fastest, by timing them in turn."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -46,14 +46,20 @@ def race(
     threads: int | None = None,
     plan: "Plan | None" = None,
 ) -> "Iterator[Comparison]":
-    """Time contenders in turn, for each batch size: networks or files, each in an engine.
+    """Time several networks or files in turn, each in an engine, for each batch size.
 
-    Returns an iterator of `measure.Comparison`; the rows of each are in the ledger. A second
-    session of the first contender is the null arm.
+    Each one is compared with the first, and all run on inputs of the first. The first is loaded
+    twice. The ratio of its two sessions shows the noise: how far from 1 a ratio is between equals.
 
-    contenders  [(`Opened`, name of an engine that can run it)]; each is compared with the first
-                contender, on inputs of the first
-    The other arguments are those of `bench`.
+    contenders  [(`Opened`, name of an engine that can run it)]
+    batches     batch sizes
+    precision   one of `engines.PRECISIONS`; None: the precision of each network
+    threads     CPU threads; None: as many as torch uses
+    plan        the `measure.clock.Plan` of the timing; None: the default
+    returns     an iterator of `measure.Comparison`, one for each batch size; its rows are in the
+                ledger
+    Raises      MeasureError: an engine answers wrongly, or two contenders answer too differently to
+                be the same network
     """
     first, first_engine = contenders[0]
     run_key = new_run()
@@ -111,9 +117,12 @@ def race(
 
 
 def _labels(networks):
-    """Return a short name for each network: {id(network): name}, all names different.
+    """Return a short name for each network: {id(network): name}. All names differ.
 
-    The name is that of the file without its ending; where two files share it, the whole path.
+    The name is the file's name without its ending. If two files have the same, it is the whole
+    path.
+
+    networks  a list of `Opened`
     """
     by_id = {id(network): network for network in networks}
     stems = [Path(network.name).stem for network in by_id.values()]
@@ -129,11 +138,11 @@ def _labels(networks):
 
 @dataclass(frozen=True)
 class _Session:
-    """A network in an engine, ready to run on one batch; its answers have been compared.
+    """A network in an engine, ready to run on one batch. Its answers have been compared before.
 
     name       the network and the engine, for messages
     served     the `Served` that `engines.load` returned
-    inputs     the batch on the device of the engine: carrying it there is not timed
+    inputs     the batch, on the engine's device already, so that moving it is not timed
     unchecked  which outputs could not be compared, as in `Verdict`
     """
 
@@ -147,9 +156,13 @@ class _Session:
 
 
 def _session(network, engine, batch, user_batches, *, precision, threads):
-    """Load a network into an engine and compare its answers. Returns a `_Session`.
+    """Load a network into an engine and check its answers. Returns a `_Session`.
 
-    Raises MeasureError where the answers are wrong.
+    Raises MeasureError if the answers are wrong.
+
+    network              an `Opened`
+    engine               name of the engine
+    batch, user_batches  a batch, and further batches of the user's data
     """
     served = engines.load(
         engine, network.model, batch[0], precision=precision or network.precision, threads=threads
@@ -163,16 +176,16 @@ def _session(network, engine, batch, user_batches, *, precision, threads):
 
 
 def _not_alike(first, session, size, user_batches):
-    """Return a text if a constant would be as near to the first network's answers as a file is.
+    """Return a text if a file's answers are no nearer to the first network's than a constant is.
 
-    Returns None where the file is nearer. The tolerance of the race is a share of the largest
-    value, and may be larger than what varies in the answers. So what varies is compared here, on
-    enough items to have a mean.
+    Otherwise return None. Such answers could pass the comparison of a race: its tolerance is a
+    share of the largest value, which may be more than what varies in the answers. So here what
+    varies is compared, by the SQNR of `labkit.export.variation`, on enough items to have a mean.
 
     first, session  the `_Session` of the first network, and that of the file
     size            batch size
-    user_batches    further batches of the user's data for the first network; they may be none
-    Raises          MeasureError in place of the text where the inputs are the user's own data
+    user_batches    further batches of the user's data for the first network; may be empty
+    Raises          MeasureError instead of the text, if the inputs are the user's own data
     """
     if first.served.run_whole is None or session.served.run_whole is None:
         return None
@@ -206,7 +219,7 @@ def _not_alike(first, session, size, user_batches):
 
 
 def _is_comparable(name, right, answer):
-    """Return True where both answers have an output of this name, in the same shape.
+    """Return True if both answers have an output of this name, with the same shape.
 
     right, answer  {name of an output: tensor}
     """
@@ -219,5 +232,5 @@ def _joined_batches(tensors):
 
 
 def _joined(*texts):
-    """Join the texts that are not None, each once, with semicolons; return None for no text."""
+    """Join texts by semicolons, each text once. None is left out; without any text, return None."""
     return "; ".join(dict.fromkeys(filter(None, texts))) or None

@@ -1,4 +1,4 @@
-"""The result of loading a model into an engine, with the device and threads that it really uses."""
+"""Define `Served`: a model that an engine has loaded, with the device and threads that it uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,16 +12,17 @@ from labkit.export.runtime import refused
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A model ready to serve. Call it with a batch to get float32 outputs on the batch's device.
+    """A model that an engine has loaded. Call it with a batch to get its first output in float32.
+
+    The output is on the device of the batch.
 
     engine     name of the engine; `engines.load` fills it in
     precision  one of `engines.PRECISIONS`; `engines.load` fills it in
-    device     where the model really runs, such as "cpu" or "cuda:0": it may differ from where the
-               batch lies
+    device     where the model really runs, such as "cpu" or "cuda:0"; the batch may be elsewhere
     threads    CPU threads that the model may use
-    run        function: (tensors of a call) -> the first output as a tensor
-    run_whole  function: (tensors of a call) -> {name: tensor} of all outputs that are tensors, in
-               their order; None where the engine gives the first output only
+    run        function (tensors of a call) -> the first output as a tensor
+    run_whole  function (tensors of a call) -> {name: tensor} of all outputs that are tensors, in
+               their order; None if the engine gives the first output only
     """
 
     engine: str = ""
@@ -40,14 +41,22 @@ class Served:
         return self._tried(lambda: self.run(*batch).to(batch[0].device, torch.float32), batch)
 
     def all_outputs(self, *batch):
-        """Run the model on one batch, as a plain call does.
+        """Run the model on one batch. Returns all outputs, {name: tensor}, in their own types.
 
-        Returns {name: tensor} of all its outputs, in their own types.
+        It must not be called if `run_whole` is None.
+
+        batch   as in a plain call
+        Raises  LabError: the model does not take the tensors, or fails
         """
         return self._tried(lambda: self.run_whole(*batch), batch)
 
     def _tried(self, call, batch):
-        """Return `call()`, without gradients; any error of the engine becomes a LabError."""
+        """Return the result of `call()`, computed without gradients.
+
+        Any error of the engine becomes a LabError.
+
+        batch  the tensors of the call, for the error message
+        """
         try:
             with torch.inference_mode():
                 return call()
@@ -67,9 +76,10 @@ def first_tensor(answer: Any) -> torch.Tensor:
 def named_tensors(answer: Any) -> dict[str, torch.Tensor]:
     """Return the tensors in the answer of a torch module: {name: tensor}.
 
-    answer  a tensor, or a list, tuple or dict of tensors, nested or not. A name is made of the keys
-            and numbers that lead to the tensor, such as "0/logits"; that of a single tensor is
-            "output"
+    A name is made of the keys and indices that lead to the tensor: "0/logits" is the entry "logits"
+    of the first item. A single tensor has the name "output".
+
+    answer  a tensor; or lists, tuples and dictionaries of tensors, nested or not
     """
     # torch has no public name for its functions of nested values
     from torch.utils._pytree import tree_flatten_with_path
@@ -83,7 +93,7 @@ def named_tensors(answer: Any) -> dict[str, torch.Tensor]:
 
 
 def _key(entry):
-    """Return one step into a nested value as a text: a key, a number or an attribute's name."""
+    """Return one step of a path into a nested value as a text, such as a key or an index."""
     for attribute in ("key", "idx", "name"):
         if hasattr(entry, attribute):
             return str(getattr(entry, attribute))

@@ -1,4 +1,4 @@
-"""A network as an ONNX file: write, check, compare with the original, look into, run."""
+"""Write a network as an ONNX file; check, inspect and run the file; compare it with the network."""
 # ruff: noqa: F401 (what is offered here)
 
 from labkit.export.architecture import network_with

@@ -39,23 +39,26 @@ def to_onnx(
 
     Returns the path.
 
-    model     a torch module; it is not changed
-    example   (N, C, H, W) floats: the input is then called "input"; or (N, T) int64: it is called
-              "tokens"; or a tuple of tensors for a module of several inputs, which keep the names
-              that they have in its forward
-    dynamic_shapes  sides that may vary besides the batch, {side: its largest length}: {1: 512} for
-                    sequences of 2 to 512, {2: 512, 3: 512} for images up to that size. Or the
-                    dynamic_shapes of torch.onnx.export: a tuple of {side: Dim}, one for each input
-                    and with the batch; the examples must then be 2 or longer in those sides
-    notes     {key: text} for the file's metadata
-    settings  of torch.onnx.export: opset_version (`OPSET`); optimize=False keeps the graph as it
-              was traced, without constants folded and batch norm fused; external_data=True puts the
-              weights into a second file, PATH.data, as is always done for more than 2 GB
-    Raises    LabError for a network that does not take the example, or that torch.onnx.export
-              cannot write; for a graph that is right for some batches only; for a file that cannot
-              be opened
-    Source    torch.onnx.export(dynamo=True): torch.export traces the module, and each operator is
-              translated
+    model           a torch module; it is not changed
+    example         an input of the module. Floats (N, C, H, W): the file then names the input
+                    "input". Or int64 (N, T): it is named "tokens". Or a tuple of tensors for a
+                    module of several inputs: these keep the names that they have in the module's
+                    forward
+    dynamic_shapes  the sides that may vary besides the batch, {side: its largest length}. For
+                    example {1: 512} for sequences of 2 to 512 tokens, {2: 512, 3: 512} for images
+                    of up to 512 pixels a side. Or the dynamic_shapes of torch.onnx.export: a tuple
+                    with {side: Dim} for each input, the batch included. Then the examples must have
+                    a length of 2 or more in each of these sides
+    notes           {key: text} for the file's metadata
+    settings        further arguments of torch.onnx.export. opset_version is `OPSET` by default.
+                    optimize=False keeps the graph as it was traced: no constants are folded, no
+                    batch norm is fused. external_data=True writes the weights into a second file,
+                    PATH.data; a network of more than 2 GB always gets one
+    Raises          LabError: the network does not take the example; torch.onnx.export cannot write
+                    the network; the graph is right for some batch sizes only; the file cannot be
+                    opened
+    Source          torch.onnx.export(dynamo=True): torch.export traces the module, and each
+                    operator is translated
     """
     import torch
 
@@ -133,9 +136,12 @@ def _copy_of(model):
 
 
 def _require_taken(network, examples):
-    """Raise a LabError where a network itself does not take the example.
+    """Raise a LabError if the network itself cannot compute the examples.
 
-    This is asked after a failed export, so that the exporter is not blamed for the network.
+    It is called after a failed export, to tell a fault of the network from one of the exporter.
+
+    network   a torch module
+    examples  a tuple of tensors
     """
     import torch
 
@@ -172,9 +178,12 @@ def _in_one_line(error):
 def _with_open_sides(examples, dynamic_shapes):
     """Return (examples, shapes) for an export with a batch of any size.
 
-    The shapes are one {side: Dim} for each example. The examples get a batch of 2 at least.
+    The returned examples have a batch of 2 or more, because the exporter takes a batch of 1 for a
+    constant. The shapes are a tuple with one {side: Dim} for each example.
 
-    dynamic_shapes  as in `to_onnx`; a tuple of {side: Dim} is returned unchanged, with its examples
+    examples        a tuple of tensors
+    dynamic_shapes  as in `to_onnx`. If it is a tuple of {side: Dim}, both arguments are returned
+                    unchanged
     """
     import torch
     from torch.export import Dim
@@ -190,9 +199,12 @@ def _with_open_sides(examples, dynamic_shapes):
 
 
 def _as_in_forward(shapes, network):
-    """Return the {side: Dim} of each input in the form that torch.export wants.
+    """Return the shapes in the nesting that torch.export expects for the network's forward.
 
-    The shapes of `*inputs` stand in a tuple of their own.
+    If forward has a parameter such as `*inputs`, the shapes of these inputs are put into a tuple of
+    their own. Otherwise the shapes are returned unchanged.
+
+    shapes  a tuple with one {side: Dim} for each input
     """
     kinds = [parameter.kind for parameter in inspect.signature(network.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
@@ -202,7 +214,10 @@ def _as_in_forward(shapes, network):
 
 
 def _rename_weights_called_like_ends(graph):
-    """Rename weights that have the name of an input or output: the file would be invalid."""
+    """Rename each weight whose name is also that of an input or output of the graph.
+
+    Otherwise the file would be invalid.
+    """
     ends = {value.name for value in (*graph.inputs, *graph.outputs)}
     names = {*graph.initializers, *ends, *(value.name for node in graph for value in node.outputs)}
     for weights in [graph.initializers[name] for name in ends & set(graph.initializers)]:
@@ -218,10 +233,10 @@ def _rename_weights_called_like_ends(graph):
 
 @cache
 def _leave_out_exact_constants_only():
-    """Let the exporter leave out x + 0 and x * 1 only where the constant is exactly 0 or 1.
+    """Let the exporter remove x + 0 and x * 1 only if the constant is exactly 0 or 1.
 
-    By default the exporter takes 1e-8 for 0 and 1.00001 for 1. Without the epsilon of x / (sum +
-    1e-8), zeros become NaN.
+    By default the exporter also removes x + 1e-8 and x * 1.00001. But without 1e-8 in x / (sum +
+    1e-8), a sum of 0 gives NaN.
     """
     from onnxscript import rewriter
 
@@ -235,10 +250,11 @@ def _leave_out_exact_constants_only():
 
 
 def _require_open(program, shapes):
-    """Raise a LabError where the graph is right for some sizes of its inputs only.
+    """Raise a LabError if the exported graph is right for some sizes of its inputs only.
 
-    The exporter freezes a side that it cannot keep open, without a word. Where the code branches on
-    the batch, the graph holds one branch and does not say for which sizes.
+    There are two cases. The exporter may fix the length of a side that should vary, without a
+    warning. Or the network's code branches on the batch size: then the graph holds one branch only,
+    and the file does not say for which sizes.
 
     program  the ONNXProgram that torch.onnx.export returned
     shapes   one {side: Dim} for each input: the sides that should vary

@@ -1,8 +1,8 @@
-"""The gate for ONNX files from anywhere: a process of its own opens, checks and runs a file first.
+"""Guard against harmful ONNX files: a separate process opens, checks and runs each file first.
 
-Whatever a file does to its reader (fills the memory, runs without end, crashes a library), it does
-to that process; the checks themselves are in `inspection`. The gate cannot know whether the network
-is a good one: `parity` and a test set tell.
+A file may fill the memory, run without end or crash a library. Then only the separate process is
+harmed. The checks are in `inspection`. They do not tell whether the network is a good one: use
+`parity` and a test set for that.
 
 Cost    about half a second per file, once; nothing for a file that this process wrote itself
 """
@@ -41,9 +41,9 @@ def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """Load an ONNX file, with its external data, after every check. Returns an `onnx.ModelProto`.
 
     path    path of a file; a ModelProto is returned unchanged
-    Raises  LabError, naming the file and what is wrong: external data outside the file's folder,
-            sizes that the bytes do not bear out, broken or endless graphs, unknown operators, a
-            call that does not come back
+    Raises  LabError, which names the file and the fault: external data outside the file's folder,
+            tensors that claim more numbers than the file holds, a broken graph, an unknown
+            operator, a run that takes too long or too much memory
     """
     if isinstance(path, onnx.ModelProto):
         return path
@@ -66,9 +66,9 @@ def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def parsed(path):
-    """Return the ModelProto of a file, without a check and without its external data.
+    """Return the ModelProto of an ONNX file, without any check and without its external data.
 
-    Raises LabError where the file is no protobuf message.
+    Raises LabError if there is no file, or if the file is no protobuf message.
     """
     _require_file(Path(path))
     try:
@@ -80,9 +80,10 @@ def parsed(path):
 
 
 def _require_file(path):
-    """Raise LabError where a path is no file, or the file is larger than a protobuf message can be.
+    """Raise LabError if a path is no regular file, or if the file is 2 GiB or larger.
 
-    Reading a path that is no file (a pipe, a device) might wait for ever.
+    Reading something else, such as a pipe or a device, might wait for ever. A protobuf message, and
+    so an ONNX file, is smaller than 2 GiB.
     """
     if not path.is_file():
         raise LabError(
@@ -98,19 +99,19 @@ def _require_file(path):
 
 
 def known_as_sound() -> list[tuple[str, str]]:
-    """Return the (digest, path) of each file that this process inspected or wrote, for `trust`.
+    """Return the files that this process inspected or wrote, as an argument for `trust`.
 
-    The path of a file that it wrote is "".
+    The result is a list of (digest, path). For a file that this process wrote, the path is "".
     """
     return sorted(_inspected | {(digest, "") for digest in _made_here})
 
 
 def trust(sound_files: Iterable[tuple[str, str]]) -> None:
-    """Take files as inspected that the parent process knows as sound.
+    """Let this process trust the files that its parent process inspected or wrote.
 
-    A file that changed since then has another digest, and is not trusted.
+    A file that has changed since then has another digest, and is not trusted.
 
-    sound_files  what `known_as_sound` returned in the parent process
+    sound_files  the result of `known_as_sound` in the parent process
     """
     for digest, path in sound_files:
         if path:
@@ -120,7 +121,7 @@ def trust(sound_files: Iterable[tuple[str, str]]) -> None:
 
 
 def _inspect_in_child(path):
-    """Let a process of its own inspect a file. Raises a LabError when the file is not sound."""
+    """Let a separate process inspect a file. Raises a LabError if the file is not sound."""
     from labkit.export.inspection import inspect
 
     try:
@@ -136,7 +137,9 @@ def _inspect_in_child(path):
 def precision_of(model):
     """Return the precision of a ModelProto: "int8", "fp8", "fp32", "fp16" or "bf16".
 
-    It is "int8" or "fp8" with Q/DQ nodes or integer products, else the type of most weights.
+    A model with DequantizeLinear nodes is "int8", or "fp8" if these read FP8 numbers. A model with
+    integer products (`INTEGER_PRODUCTS`) is "int8". Otherwise the precision is the float type of
+    most weights.
     """
     stored = {
         tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type)

@@ -1,17 +1,18 @@
-"""Run a file in float16 with each rounding written out, so that a CPU rounds where the file says.
+"""Run a float16 file on a CPU so that each result is rounded to float16, as the file says.
 
-ONNX Runtime has hardly any float16 kernels for CPUs. It computes an operator in float32 between two
-casts of its own, and leaves out a pair of casts between two operators. So a chain of operators is
-computed in float32 as a whole, and what float16 destroys comes out as if it were not lost.
+ONNX Runtime has hardly any float16 kernels for CPUs. It computes an operator in float32, between a
+cast to float32 and a cast back. Between two such operators it leaves out both casts. So a chain of
+operators is computed in float32 from its first to its last, and the error of float16 does not show.
 
-Example  x + 2048 - 2048 in float16 rounds to even numbers, for numbers above 2048 are 2 apart. With
-         the roundings left out it is x.
+Example  x + 2048 - 2048 in float16 rounds x to an even number, because float16 numbers above 2048
+         are 2 apart. Without the roundings in between, the result is x.
 
-Here every operator on float16 is replaced by casts to float32, the operator, and a cast of its
-result to float16. ONNX Runtime keeps the casts of the file itself where they lose digits.
+Here casts are written into the graph around every operator on float16: its inputs are cast to
+float32, its result is cast to float16. ONNX Runtime does not remove a cast of the file that loses
+digits.
 
-Limits   sums inside an operator are those of float32, as GPUs have them. A GPU that fuses two
-         operators rounds less often than the file says
+Limits  the sums inside an operator are computed in float32, as on GPUs. A GPU that fuses two
+        operators rounds less often than the file says
 """
 
 import onnx
@@ -42,9 +43,9 @@ def _casts_to_float16(node):
 
 
 def with_roundings(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a ModelProto in which each result in float16 is rounded by a cast.
+    """Return a copy of a ModelProto whose operators on float16 compute in float32 between casts.
 
-    A node that has a tensor of unknown type stays as it is.
+    A node that reads or writes a tensor of unknown type is not changed.
     """
     typed = onnx.shape_inference.infer_shapes(model)
     types = {tensor.name: tensor.data_type for tensor in inside(typed.graph, TensorProto)}
@@ -61,11 +62,11 @@ def with_roundings(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _rounding(node, types):
-    """Return the nodes that replace a node: casts, a copy of the node in float32, casts.
+    """Return the nodes that replace a node: casts to float32, a copy of the node, casts to float16.
 
     A node that does not compute in float16 is returned alone.
 
-    types  {tensor: its type}
+    types  {name of a tensor: its ONNX type}
     """
     names = [name for name in (*node.input, *node.output) if name]
     halves = [name for name in names if types.get(name) == FLOAT16]

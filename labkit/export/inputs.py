@@ -1,4 +1,4 @@
-"""The inputs of a graph or a network: made-up inputs that fit, or those of a user's file."""
+"""Make inputs for a graph: made-up ones that fit it, or those in a user's .npz file."""
 
 import inspect
 from pathlib import Path
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 
 def random_inputs(model, batch):
-    """Make up a tensor for each input of a ModelProto. Returns a tuple, the same each time.
+    """Make up one batch: a tuple with a tensor for each input of a ModelProto.
 
-    Floats are normal; integers are 0 or 1, which are tokens of any vocabulary. The first dimension
-    is the batch. Raises LabError where another dimension may vary.
+    Floats are normal numbers. Integers are 0 or 1, because these are tokens of any vocabulary. The
+    numbers are the same in each call. Raises LabError if the model takes another batch size only,
+    or if a further dimension may vary.
+
+    batch  batch size, the first dimension
     """
     import torch
 
@@ -36,25 +39,28 @@ def random_inputs(model, batch):
 
 
 def varied_inputs(model: Any, calls: int = 4, items: int = 2) -> list[dict]:
-    """Make up inputs that differ much from item to item, the same each time.
+    """Make up several batches whose items differ much: [{input name: array}], one for each batch.
 
-    Returns a list of {input name: array}, one for each call. Floats are noise with a mean and a
-    size of their own in each item, as pictures differ in brightness and contrast; uint8 are pixels;
-    other integers are 0 or 1, which are tokens of any vocabulary.
+    Floats are noise with a different mean and a different size in each item, as pictures differ in
+    brightness and contrast. uint8 are pixels of 0 to 255. Other integers are 0 or 1, because these
+    are tokens of any vocabulary. The numbers are the same in each call of this function.
 
     model  a ModelProto
-    calls  how many calls
-    items  in each call, where the first side is open. Other open sides have a length of 64 in
-           images (four dimensions), else 16; sides of one name have one length
+    calls  number of batches
+    items  number of items in a batch, if the model takes batches of any size. Another side that may
+           vary gets the length 64 in images (four dimensions), else 16. Sides of the same name get
+           the same length
     """
     generator = np.random.default_rng(0)
     return [_varied_call(model, items, generator) for _ in range(calls)]
 
 
 def _varied_call(model, items, generator):
-    """Return {input name: array} for one call.
+    """Return one batch for `varied_inputs`: {input name: array}.
 
     Raises LabError for an input that is not of numbers.
+
+    generator  a NumPy random generator
     """
     lengths = {}  # {name of an open side: its length}
     arrays = {}
@@ -91,13 +97,14 @@ def _varied_values(shape, dtype, generator):
 
 
 def inputs_from(path: str | Path, network: "nn.Module") -> "tuple[torch.Tensor, ...]":
-    """Read the inputs of a network from a NumPy file. Returns tensors in the order of its forward.
+    """Read the inputs of a network from a .npz file. Returns tensors in the order of its forward.
 
-    path     .npz, with an array for each input, as `numpy.savez(path, tokens=..., mask=...)` writes
-             it. The arrays may have the names of forward's parameters; otherwise their order in the
-             file counts. The first side of each is the batch
-    network  its forward says the order. Where none of its weights is float64, arrays of float64,
-             which NumPy makes unasked, become float32
+    path     a .npz file with one array for each input, as `numpy.savez(path, tokens=..., mask=...)`
+             writes it. The first side of each array is the batch. If the arrays have the names of
+             forward's parameters, they are matched by name; otherwise by their order in the file
+    network  the torch module. NumPy makes float64 by default, so arrays of float64 become float32,
+             unless the network has weights of float64
+    returns  a tuple with one tensor for each array
     Raises   LabError, as `read_arrays`
     """
     import torch
@@ -115,13 +122,12 @@ def inputs_from(path: str | Path, network: "nn.Module") -> "tuple[torch.Tensor, 
 
 
 def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
-    """Read a file .npz that holds an array for each input: {name: array}.
+    """Read a .npz file with one array for each input. Returns {name: array}.
 
-    The first side of each array is the batch; it is equal for all.
-
-    names   the names of the inputs, in their order. Where all arrays have such names, the result
-            has that order; otherwise it has the order of the file
-    Raises  LabError: no such file; no arrays of numbers; batches of different sizes
+    names   names of the inputs, in order. If every array in the file has one of these names, the
+            result is in their order; otherwise it is in the order of the file
+    Raises  LabError: there is no such file; it has no arrays, or arrays of something other than
+            numbers; the first sides of the arrays, the batch, are not equal
     """
     path = Path(path)
     try:
@@ -151,9 +157,9 @@ def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def graph_inputs(model):
-    """Return the inputs of a ModelProto that must be given: a list of ValueInfoProto.
+    """Return the inputs that a caller of a ModelProto must give: a list of ValueInfoProto.
 
-    Inputs whose values are stored in the model are left out.
+    Older files also list their weights as inputs; these are left out.
     """
     stored = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in stored]

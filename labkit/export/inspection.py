@@ -1,7 +1,7 @@
-"""Inspect an ONNX file, in the process of its own that opens the file first; see `gate`.
+"""Inspect an ONNX file in a separate process, before any other process opens it; see `gate`.
 
-Two faults need no check here: the process is killed if it computes too long, and an error is raised
-if it takes too much memory.
+Two faults need no check here. If the inspection takes too long, the parent process ends it. If it
+takes too much memory, the limit on memory raises an error.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ DAMAGED = ("It is damaged, or does not hold together.", "a valid graph")  # for 
 
 
 def limit_memory(further_bytes):
-    """Limit the memory of this process to what it has now and `further_bytes` more."""
+    """Allow this process to take `further_bytes` more memory than it has now, and no more."""
     import psutil
 
     most = psutil.Process().memory_info().vms + further_bytes
@@ -56,9 +56,9 @@ def limit_memory(further_bytes):
 
 
 def inspect(path):
-    """Check an ONNX file, and call it once. From then on the memory of this process is limited.
+    """Check an ONNX file and run it once. The memory of this process stays limited afterwards.
 
-    Raises  LabError, with any exception of the libraries as the reason
+    Raises  LabError for any fault of the file; an exception of a library is named in it
     """
     try:
         model = parsed(path)
@@ -74,7 +74,10 @@ def inspect(path):
 
 
 def _reason_of(text):
-    """Return (what is wrong, what was expected) for a message of a library."""
+    """Classify an error message of a library.
+
+    Returns two texts: what is wrong with the file, and what was expected.
+    """
     for words, reason in REASONS.items():
         if any(word in text for word in words):
             return reason
@@ -82,9 +85,10 @@ def _reason_of(text):
 
 
 def _limit_memory(model, path):
-    """Let this process take only as much more memory as a file with its external data should need.
+    """Limit the memory of this process to what a file of this size should need.
 
-    Of a sparse file only the bytes on the disk count: it claims to be far larger than it is.
+    External data count, too. The size is the number of bytes on the disk: a sparse file may claim
+    to be much larger than that.
     """
     files = [path, *(path.parent / location for location in _locations(model))]
     bytes_on_disk = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())
@@ -132,10 +136,11 @@ def _check(model, path):
 
 
 def _run_once(model, path):
-    """Let ONNX Runtime open the file as it is written, and call it with one item of ones.
+    """Let ONNX Runtime open the file and run it with an input of ones, one item.
 
-    Optimizations are off: of a sound file in FP8 they make operators that ONNX Runtime does not
-    have. A file for which there are no kernels here, or which does not take ones, passes.
+    A file passes if ONNX Runtime has no kernels for it on this machine, or if it does not take
+    ones. Optimizations are off, because they turn a sound FP8 file into one with operators that
+    ONNX Runtime does not have.
     """
     try:
         opened = session(path, "none", threads=1)

@@ -1,4 +1,4 @@
-"""Count the operators of a graph, and measure where its time goes."""
+"""Count the operators of a graph, and measure how long each of them takes."""
 
 import json
 import tempfile
@@ -24,7 +24,9 @@ WARM_UP = 3  # calls before those that are profiled
 
 
 def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
-    """Count the operators of a model, with inner graphs: {operator: nodes}, most frequent first.
+    """Count the nodes of each operator: {operator: number of nodes}, the most frequent first.
+
+    Nodes inside branches and loops are counted, too.
 
     model  path of an ONNX file, or a ModelProto
     """
@@ -35,7 +37,7 @@ def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
 
 
 def nodes(model: str | Path | onnx.ModelProto) -> int:
-    """Return how many nodes a model has, inner graphs included.
+    """Return how many nodes a model has, those inside branches and loops included.
 
     model  path of an ONNX file, or a ModelProto
     """
@@ -45,16 +47,18 @@ def nodes(model: str | Path | onnx.ModelProto) -> int:
 def node_times(
     path: str | Path, batch: Any, *, level: str = "all", calls: int = 20
 ) -> "pandas.DataFrame":
-    """Measure how long each node of a call takes, in the order in which the nodes run.
+    """Measure how long each node of a model takes, in ONNX Runtime on the CPU.
 
-    Returns a DataFrame (node, operator, ms).
+    Returns a DataFrame (node, operator, ms), in the order in which the nodes run. A time is the
+    median over the calls. The profiler slows small operators down: compare the times with each
+    other, and do not take them for those of an ordinary call.
 
-    batch    how many items the made-up input has
-    level    one of `runtime.LEVELS`; with "none" the nodes are those of the file, else those of the
-             rewritten graph
-    calls    how many calls are profiled, after a few to warm up; a node's time is its median over
-             them
-    Source   ONNX Runtime's own profile; profiling slows small operators down, so read it as shares
+    path    path of the ONNX file
+    batch   batch size of the made-up input
+    level   one of `runtime.LEVELS`. With "none" the nodes are those of the file, otherwise those of
+            the graph as ONNX Runtime has rewritten it
+    calls   number of calls that are profiled, after a few calls to warm up
+    Source  ONNX Runtime's profiler
     """
     import pandas as pd
 

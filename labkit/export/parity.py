@@ -1,4 +1,4 @@
-"""Does the exported graph still compute what the network computed?"""
+"""Check whether an exported graph still computes what the network computed."""
 
 import copy
 import math
@@ -26,17 +26,19 @@ VARYING_DB = 20.0
 
 @dataclass(frozen=True)
 class Parity(Shown):
-    """How alike two models answer; of several outputs the one that differs most counts.
+    """How alike two models answer. Of several outputs, each figure is that of the worst output.
 
-    cosine     of an output as one vector: 1 when both vectors point the same way
-    max_error  largest difference, relative to the largest value of the output
-    top1       share of the items, 0 to 1, for which both models have the largest value at the same
-               index, in outputs (N, classes) of two classes or more; None where no output is of
-               that shape, for then no axis is known to hold classes
-    items      how many items were compared, over all batches
-    outputs    how many outputs the models have
-    varying_db  SQNR in dB of what varies, in the weakest channel (`labkit.export.variation`): a
-                network that answers 300 and a little always has the cosine 1
+    cosine      cosine of the angle between the two answers, each taken as one vector; 1 if they
+                point the same way
+    max_error   largest difference, relative to the largest value of the output
+    top1        share of the items, 0 to 1, for which both models have the largest value at the same
+                index. It is computed for outputs (N, classes) with two classes or more; None if
+                there is no such output
+    items       number of items that were compared, over all batches
+    outputs     number of outputs of each model
+    varying_db  SQNR in dB of what varies, in the weakest channel (`labkit.export.variation`). It
+                finds errors that the cosine cannot show: for a network that always answers about
+                300, the cosine is always 1
     """
 
     cosine: float
@@ -60,9 +62,9 @@ class Parity(Shown):
         ]
 
     def require(self, *, max_error=1.0):
-        """Return this `Parity` when the models are alike, and off by at most `max_error`.
+        """Return this `Parity` if the models answer alike enough; raise LabError otherwise.
 
-        Raises LabError otherwise.
+        max_error  the largest `max_error` that is allowed
         """
         same = self.top1 is None or self.top1 >= TOP1
         alike = self.cosine >= COSINE and self.varying_db >= VARYING_DB
@@ -83,8 +85,9 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU. Returns a `Parity`.
 
     model    a torch module; a copy of it is compared, in eval mode on the CPU
-    batches  tensors of several batch sizes, or tuples of tensors, one per input. Random ones show
-             what is always wrong, real ones what matters
+    batches  tensors of several batch sizes; for several inputs, tuples with a tensor for each.
+             Random batches show errors that occur with any input; real data show errors that matter
+             in use
     """
     import torch
 
@@ -138,7 +141,7 @@ def agreement(pairs: Iterable[tuple]) -> Parity:
 def _agreement_of(pairs):
     """Return the `Parity` of one output.
 
-    pairs  (reference, exported) for each batch
+    pairs  (answer of the network, answer of the exported model) for each batch, both tensors
     """
     import torch
 
@@ -160,11 +163,12 @@ def _agreement_of(pairs):
 
 
 def _varying_db(pairs):
-    """Return the SQNR, in dB, of what varies in the weakest channel of one output.
+    """Return the SQNR of what varies, in dB, for the weakest channel of one output.
 
-    All batches are compared as one; where the shapes of their items differ, the worst batch counts.
+    All batches are compared as one. If their items differ in shape, each batch is compared by
+    itself, and the lowest SQNR is returned.
 
-    pairs  (reference, exported) for each batch
+    pairs  (answer of the network, answer of the exported model) for each batch, both tensors
     """
     references = [reference.detach().cpu().double().numpy() for reference, _ in pairs]
     outputs = [output.detach().cpu().double().numpy() for _, output in pairs]

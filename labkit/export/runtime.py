@@ -1,4 +1,4 @@
-"""Open and call ONNX Runtime, for every module here that needs it."""
+"""Open and call models in ONNX Runtime: every module of this folder uses these functions."""
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ NO_KERNEL = (
 
 
 def without_kernel(error):
-    """Return True if a LabError says that ONNX Runtime lacks kernels for a file that is sound."""
+    """Return True if a LabError says that ONNX Runtime has no kernels for a sound file."""
     return any(words in str(error.found) for words in NO_KERNEL)
 
 
@@ -88,16 +88,18 @@ def session(
     folder: Path | None = None,
     **settings: Any,
 ) -> "onnxruntime.InferenceSession":
-    """Open a model that has passed `checked`. Returns an `onnxruntime.InferenceSession`.
+    """Open a model in ONNX Runtime. Returns an `onnxruntime.InferenceSession`.
+
+    The model is not checked: a file from elsewhere must have passed `checked` before.
 
     model      a path or a ModelProto
-    level      one of `LEVELS`
+    level      one of `LEVELS`: how far ONNX Runtime may rewrite the graph
     threads    CPU threads; None: as many as `labkit.device.threads` says
-    providers  names of ONNX Runtime's execution providers, best first; those that are not installed
-               are left out
+    providers  names of ONNX Runtime's execution providers, the preferred one first. Providers that
+               are not installed are left out
     folder     the folder of the weights, for a ModelProto whose weights are in a second file
     settings   attributes of `onnxruntime.SessionOptions`, such as enable_profiling=True
-    Raises     LabError naming the file and the reason; Unavailable without ONNX Runtime
+    Raises     LabError, which names the file and the reason; Unavailable without ONNX Runtime
     """
     onnxruntime = packages.imported("onnxruntime")
     options = onnxruntime.SessionOptions()
@@ -120,9 +122,10 @@ def session(
 
 
 def session_as_written(model: Any, *, threads: int | None = None) -> "onnxruntime.InferenceSession":
-    """Open a model so that it runs as it is written. Returns an `onnxruntime.InferenceSession`.
+    """Open a model so that ONNX Runtime computes and rounds exactly as the file says.
 
-    The graph is not rewritten, and each result that the file has in float16 is rounded to float16.
+    The graph is not rewritten. Each result that is float16 in the file is rounded to float16.
+    Returns an `onnxruntime.InferenceSession`.
 
     model    a path or a ModelProto
     threads  as in `session`
@@ -145,10 +148,10 @@ def answers(opened, batch, *, outputs=None):
     """Run a session on a batch. Returns a list of arrays, one for each output.
 
     opened   the session
-    batch    an array, or a tuple with an array for each input in order, or {name of an input:
+    batch    an array; or a tuple with an array for each input, in order; or {name of an input:
              array}
     outputs  names of the outputs to return; None: all
-    Raises   LabError when the model does not take the batch, or fails
+    Raises   LabError: the model does not take the batch, or fails
     """
     inputs = {node.name: node.shape for node in opened.get_inputs()}
     if isinstance(batch, dict):
@@ -177,12 +180,12 @@ def refused(
     error,
     expected="the inputs of the model, in its order, with its shapes and types",
 ):
-    """Return the LabError about a batch that an engine failed on.
+    """Return the LabError for a batch on which an engine failed.
 
     engine    name of the engine
     batch     the arrays or tensors of the batch
-    error     the engine's own error
-    expected  what the model takes, in words
+    error     the exception that the engine raised
+    expected  a text that says what the model takes
     """
     shapes = ", ".join(str(tuple(array.shape)) for array in batch) or "none"
     return LabError(
@@ -196,12 +199,14 @@ def refused(
 
 
 def as_written(path: str | Path, *, level: str = "none", all_outputs: bool = False) -> Callable:
-    """Return a function that runs an ONNX file: (tensor for each input) -> first output, a tensor.
+    """Return a function that runs an ONNX file on torch tensors.
+
+    The function takes a tensor for each input, and returns the first output as a tensor.
 
     path         path of the file; it is checked first
-    level        one of `LEVELS`: how far ONNX Runtime may change the graph. "none" changes nothing:
-                 where the file rounds to float16, the function rounds as well
-    all_outputs  the function returns a list of all outputs, not the first alone
+    level        one of `LEVELS`: how far ONNX Runtime may rewrite the graph. With "none" the graph
+                 is run as in `session_as_written`
+    all_outputs  True: the function returns a list of all outputs
     """
     import torch
 

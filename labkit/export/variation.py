@@ -1,6 +1,7 @@
 """Measure how well answers reproduce what varies in a reference: the SQNR without the mean.
 
-It is computed for an output as a whole and for its channels:
+The SQNR (signal-to-quantization-noise ratio) is computed for a whole output, and for each channel
+of the output:
 
     dB = 10 log10( V / E ),    V = mean of (r - m)^2,    E = mean of (a - r)^2
 
@@ -9,32 +10,33 @@ a  the same number in the answer of the other network
 m  the mean of r over the items (the first axis), for each number of an output by itself
 
 Example  A regression answers 299.9 and 300.1 to two kinds of inputs, and a coarse copy of it always
-         300. Then V = 0.01 and E = 0.01: 0 dB, for the copy knows nothing about the input. Measured
-         against the size of the answers, it would be 10 log10(300^2 / 0.01) = 70 dB.
+         300. Then V = 0.01 and E = 0.01. The copy has 0 dB, because it knows nothing about the
+         input. With the size of the answers in place of V, it would have 10 log10(300^2 / 0.01) =
+         70 dB.
 
-What varies little beside the rest is lost in the figure of a whole output: scores of 0 to 1 beside
-boxes of 0 to 640, or one destroyed class among a thousand. So each channel is judged by itself:
-each index of axis 1, and each index of the last axis, because both are in use for channels. The
-weakest of them decides.
+The figure of a whole output hides an error in a part that varies little compared with the rest: in
+scores of 0 to 1 beside boxes of 0 to 640, or in one destroyed class among a thousand. So each
+channel gets a figure of its own, and the lowest figure decides. A channel is an index of axis 1 or
+an index of the last axis, because networks use both axes for channels.
 
-Numbers that do not vary must not make everything fail:
+Four rules prevent a low figure that means nothing:
 
-- A number whose standard deviation over the items is at most `ROUNDING` of its size varies as
-  float32 rounds. It counts as constant: the answers have to be near its size, dB = 10 log10(mean of
-  r^2 / E).
-- A channel is judged by itself only if at least `MIN_VALUES` numbers make up its variation, counted
-  as
-  (sum of d^2)^2 / (sum of d^4) with d = r - m. A feature that is zero but for two of 256 images is
-  not. Neither is a channel that varies by less than what float32 resolves beside the largest value
-  of the output.
-- The more channels there are, the less the weakest says: answers of 1000 untrained classes vary
-  little in some by chance, and have much noise in others. Of more than `MANY`, a channel is judged
-  as if it varied at least as much as the median one, and times the factor by which the largest of
-  so many squares of normal numbers exceeds their mean, 2 ln(count) - ln(pi ln(count)). A destroyed
-  one of 1000 classes then has 10.3 dB instead of 0, which is seen. A minority of small channels
-  among more than `MANY` is not.
-- Fewer than `MIN_ITEMS` items have no reliable mean of each number: m is then the mean of the
-  channel.
+- Constant numbers. Some numbers vary by no more than float32 rounds: their standard deviation over
+  the items is at most `ROUNDING` times their size. They are compared with their size instead: dB =
+  10 log10(mean of r^2 / E).
+- Channels with little variation. A channel gets a figure only if two conditions hold. First, at
+  least `MIN_VALUES` numbers make up its variation; their number is (sum of d^2)^2 / (sum of d^4)
+  with d = r - m. A feature that is zero except for two of 256 images gets no figure. Second, the
+  channel varies by more than float32 resolves beside the largest value of the output.
+- Many channels. The more channels there are, the lower is the lowest figure by chance alone: of
+  1000 untrained classes some vary little, and others have much noise. For more than `MANY`
+  channels, V is therefore raised in two steps: to the median V of the channels, if it is below; and
+  by a factor of 2 ln(count) - ln(pi ln(count)), by which the largest of so many squares of normal
+  numbers exceeds their mean. One destroyed class of 1000 then has 10.3 dB instead of 0, which is
+  still low. But if a minority of the channels varies little, an error in these channels does not
+  show.
+- Few items. With fewer than `MIN_ITEMS` items, the mean of a single number is not reliable. Then m
+  is the mean of all numbers of the channel.
 """
 
 import math
@@ -63,14 +65,15 @@ def decibels(db: float) -> str:
 
 @dataclass(frozen=True)
 class Channel:
-    """One index of an axis of an output, with how well the numbers at that index are reproduced.
+    """The figure of one channel: one index of an axis of an output.
 
-    Usually it is a channel; on the last axis of (N, C, H, W) it is a column of a map.
+    For an output (N, C, H, W) an index of the last axis is a column of pixels rather than a
+    channel.
 
-    axis   1 for (N, C, ...), or the last axis; axis 0 counts the items
-    index  0 to count - 1
+    axis   axis of the output: 1, or the last one. Axis 0 counts the items
+    index  index on this axis, 0 to count - 1
     count  length of the axis
-    db     as in the equation of this module, infinite where nothing differs
+    db     the SQNR of this module, in dB; infinite if nothing differs
     """
 
     axis: int
@@ -84,10 +87,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How well answers reproduce a reference, in dB; see `likeness`.
+    """How well answers reproduce a reference, in dB. `likeness` returns it.
 
-    db       the figure of the whole output
-    weakest  the `Channel` with the lowest figure, None where there are no channels
+    db       the SQNR of the whole output
+    weakest  the `Channel` with the lowest SQNR; None if no channel has a figure
     """
 
     db: float
@@ -140,7 +143,7 @@ def likeness(reference: Any, answers: Any) -> Likeness:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over the items: arrays in float64 of the shape of one item.
+    """Sums over the items of one output: arrays in float64 with the shape of one item.
 
     r is a number in the reference, a the same number in the answers, m the mean of r.
 
@@ -149,7 +152,8 @@ class _Sums:
     power      sums of r^2
     error      sums of (a - r)^2
     constant   True for numbers that do not vary, but are not zero
-    least      the least sum of (r - m)^2 that float32 resolves beside the largest |r|, one number
+    least      a single number: a sum of (r - m)^2 that is not larger comes from rounding, because
+               float32 has limited digits beside the largest |r|
     """
 
     deviation: np.ndarray
@@ -161,11 +165,12 @@ class _Sums:
 
     @classmethod
     def of(cls, reference, answers, *, around=None):
-        """Return the sums over the items.
+        """Compute the sums over the items.
 
-        around  which numbers share a mean m. None: each number of an item has a mean of its own; an
-                axis: the numbers at one index of that axis share a mean; beyond the last axis: all
-                numbers share one
+        reference, answers  arrays (N, ...)
+        around              which numbers share a mean m. None: each number of an item has a mean of
+                            its own. An axis: all numbers at the same index of this axis share a
+                            mean. The number of axes: all numbers of the output share one mean
         """
         axes = 0
         if around is not None:
@@ -201,9 +206,11 @@ class _Sums:
         return float(np.minimum(varying_db, constant_db))
 
     def channels(self, axis):
-        """Return a `Channel` for each index of an axis; none if there is only one index.
+        """Return a `Channel` for each index of an axis; an empty list if there is only one index.
 
-        A channel that is not judged has infinite dB.
+        A channel that varies too little to get a figure has infinite dB.
+
+        axis  axis of the output, 1 or more
         """
         count = self.deviation.shape[axis - 1]
         if count < 2:

@@ -1,11 +1,12 @@
-"""Write ONNX files. A file is first a draft, which a process of its own opens and calls.
+"""Write ONNX files. Each file is first a draft, which a separate process opens and runs as a test.
 
-Some files are valid, and no engine can open them; some end the process that opens them. Neither may
-get the name that was asked for. A copy of another file (in other numbers, or simplified) also has
-to answer like that file.
+Some valid files cannot be opened by any engine. Others crash the process that opens them. A draft
+that fails in this way never gets the name of the file. A copy of another file, such as one in INT8,
+must also answer like the original.
 
 Cost    about a second per file
-Limits  the inputs are made up: what a copy loses on real data, `labkit.engines.fidelity` tells
+Limits  the test uses made-up inputs. Use `labkit.engines.fidelity` to see what a copy loses on real
+        data
 """
 
 from collections.abc import Callable
@@ -45,13 +46,17 @@ def write_model(
 
 
 def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> Path:
-    """Write an ONNX file, whole and sound or not at all. Returns its path.
+    """Write an ONNX file if it proves to be sound. Returns its path.
 
-    save      function (path) that writes the file, perhaps with its weights in a file beside it
-    original  path of an ONNX file that the new file has to answer like; None, or a ModelProto:
+    If it is not sound, nothing is written, and an earlier file of that name stays as it was.
+
+    save      function (path) that writes the file, perhaps with its weights in a second file beside
+              it
+    path      path of the file
+    original  path of an ONNX file that the new file must answer like. None or a ModelProto: the
               answers are not compared
-    Raises    LabError where the file cannot be opened, ends its process, or answers something else.
-              An earlier file of that name is then untouched
+    Raises    LabError: the file cannot be opened, crashes the process that opens it, or answers
+              differently from the original
     """
     path = Path(path)
     earlier = _weights_beside(path)
@@ -67,9 +72,10 @@ def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> 
 
 
 def _weights_beside(path):
-    """Return the files beside an ONNX file that hold its weights and have its name with an ending.
+    """Return the paths of the files that hold the weights of an ONNX file.
 
-    Exporters give them such names: model.onnx.data.
+    Only files in the same folder whose names begin with that of the file are returned, such as
+    model.onnx.data for model.onnx. Exporters write such names.
     """
     try:
         model = parsed(path)
@@ -81,9 +87,10 @@ def _weights_beside(path):
 
 
 def _require_sound(path, original):
-    """Raise a LabError unless a process of its own can open and call a file.
+    """Raise a LabError unless a separate process can open and run a file.
 
-    The file must also answer like `original`, a path or None.
+    path      path of the file, alone in its folder with its weights
+    original  path of an ONNX file that the file must also answer like; None: nothing is compared
     """
     gigabytes = sum(file.stat().st_size for file in path.parent.iterdir()) / 1e9
     seconds = int(SECONDS * (1 + gigabytes))
@@ -112,15 +119,17 @@ def _require_sound(path, original):
 
 
 def problem_of(path: Path, original: Path | None = None) -> str | None:
-    """Return in words what is wrong with an ONNX file, or None.
+    """Return a text that says what is wrong with an ONNX file, or None.
 
-    The file is opened and called on made-up inputs, as it is written and with all rewrites of ONNX
-    Runtime. A file that this machine has no kernels for passes. So does a file without an original
-    that fails on made-up inputs: they may not suit it.
+    The file is opened and called on made-up inputs twice: as it is written, and as ONNX Runtime
+    rewrites it. These files pass:
+    - a file for which ONNX Runtime has no kernels on this machine
+    - a file without an original that fails on the made-up inputs, because the inputs may not suit
+      it
 
-    original  path of the file that this file has to answer like; it is run as it is written, and is
-              not compared where it does not take made-up inputs
-    Raises    LabError where the file breaks a rule of `inspection.inspect`
+    original  path of the file that this file must answer like. If the original does not take the
+              made-up inputs, nothing is compared
+    Raises    LabError: the file breaks a rule of `inspection.inspect`
     """
     from labkit.export.inspection import inspect
 
@@ -156,11 +165,13 @@ def _made_up(path):
 
 
 def _outputs(path, batches, level):
-    """Return the outputs of a file for several calls: {name: array (N, ...)}; {} without batches.
+    """Run a file on several batches. Returns the outputs: {name: array (N, ...)}.
+
+    The file is opened in any case; without batches the result is {}.
 
     batches  a list of {input name: array}, one for each call
     level    one of `runtime.LEVELS`
-    Raises   LabError where the file does not take the batches
+    Raises   LabError: the file does not take the batches
     """
     if level == "none":
         opened = session_as_written(path, threads=1)
@@ -176,9 +187,9 @@ def _outputs(path, batches, level):
 
 
 def _joined(arrays):
-    """Return the answers of several calls as one array, joined along the first axis.
+    """Join the answers of several calls along the first axis. Returns one array.
 
-    Answers whose items have another shape in each call become a single row.
+    If the items of two calls differ in shape, all numbers are joined into a single row (1, n).
     """
     arrays = [np.atleast_1d(array) for array in arrays]
     if len({array.shape[1:] for array in arrays}) == 1:
@@ -187,7 +198,7 @@ def _joined(arrays):
 
 
 def _difference(expected, outputs):
-    """Return in words which output of a copy differs, and by how much; None where all are alike.
+    """Return a text that says which output of a copy differs, and by how much; None if none does.
 
     expected, outputs  {name: array} of the original and of the copy
     """

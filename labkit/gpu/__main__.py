@@ -1,4 +1,7 @@
-"""`python -m labkit.gpu`: the command `labkit gpu` with the standard library alone."""
+"""Define the command `python -m labkit.gpu`, which needs no packages besides PyTorch.
+
+It does what `labkit gpu` does.
+"""
 
 import argparse
 import sys
@@ -9,11 +12,11 @@ from labkit.gpu import ITEMS, MINUTES, measure
 
 
 def main(words=None):
-    """Measure the items that the options name; return the exit code.
+    """Run the command, and return its exit code.
 
-    An error that the reader can act on is printed without a traceback.
+    An error that the user can mend is printed without a traceback.
 
-    words  the command line without the program's name; None: that of this process
+    words  list of the arguments, without the program's name; None: those of this process
     """
     options = parser().parse_args(words)
     if options.list:
@@ -42,7 +45,7 @@ def main(words=None):
 
 
 def parser():
-    """Return the parser of the command line."""
+    """Return the `argparse.ArgumentParser` of the command."""
     options = argparse.ArgumentParser(
         prog="python -m labkit.gpu", description="Measure this machine's GPU."
     )

@@ -1,4 +1,4 @@
-"""An arm, which is one line of a table of measurements, and the comparison of two arms."""
+"""Define arms, the variants that an experiment compares, and functions that compare two of them."""
 
 import math
 from collections.abc import Callable
@@ -14,15 +14,16 @@ MAX_COMPARED = 2**20  # numbers of an output that are compared
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the variants that an experiment compares: a line of a table.
+    """One of the variants that an experiment compares: one line of its table.
 
+    experiment  key of the experiment
     variant     the variant, in the words of the published table
     batch       number of items in a call
-    image_size  pixels a side; None where there are no images
-    precision   "fp32" as torch computes by default (on a GPU convolutions in TF32, products not),
-                "fp16", "amp-fp16", ...
-    compiled    True where torch.compile compiled the function
-    network     name of the network; None where there is none
+    image_size  pixels a side; None if there are no images
+    precision   "fp32", "fp16", "amp-fp16", ... "fp32" is torch's default: on a GPU it computes
+                convolutions in TF32, matrix products in fp32
+    compiled    True if the function was compiled by torch.compile
+    network     name of the network; None if there is none
     """
 
     experiment: str
@@ -35,21 +36,22 @@ class Arm:
 
     @property
     def label(self):
-        """Return the name of the arm for people and for rows of ratios."""
+        """Return the name of the arm, as people and the rows of ratios know it."""
         return label(self.variant, self.compiled)
 
 
 @dataclass
 class Ready:
-    """The function of an arm that was called until it was warm, ready to be timed.
+    """An arm whose function has been called until it was warm. It can be timed at once.
 
-    run         function without arguments; a call does the arm's work `inner` times
-    inner       how many times a call does the work, such as 16 in a CUDA graph
-    calls       number of calls that make one sample
-    output      first numbers of the function's output, float32 on the CPU, to compare arms; None
-                where the output is no tensor
-    peak_bytes  most bytes of GPU memory that the arm took; None on a CPU
-    facts       further fields of the arm's rows
+    run         function () that does the arm's work `inner` times
+    inner       how often one call does the work, such as 16 if a CUDA graph of 16 repetitions is
+                replayed
+    calls       number of calls that are timed together as one sample
+    output      the first numbers of the function's output, float32 on the CPU, to compare arms;
+                None if the output is no tensor
+    peak_bytes  largest GPU memory that the arm took, in bytes; None on a CPU
+    facts       further fields for the arm's rows, {name: value}
     """
 
     run: Callable
@@ -61,21 +63,27 @@ class Ready:
 
 
 def described(arm):
-    """Return an arm in one line, which is different for each arm of an item."""
+    """Return a line of text about an arm; each arm of an item has a different one."""
     side = f", {arm.image_size} px" if arm.image_size else ""
     return f"{arm.label}, {arm.precision}{side}, batch {arm.batch}"
 
 
 def median_ms(prepared_arm, times):
-    """Return the median time in which an arm does its work once, in ms.
+    """Return the median time, in ms, in which an arm does its work once.
 
-    times  milliseconds per call
+    prepared_arm  the `Ready` arm
+    times         milliseconds per call, one for each sample. A call may do the work several times
     """
     return float(interval(times).median) / prepared_arm.inner
 
 
 def baseline_label(baseline, arm):
-    """Return the label of an arm's baseline, with its precision where the two precisions differ."""
+    """Return the label of the baseline with which an arm is compared.
+
+    If the two differ in precision, the label names the precision of the baseline as well.
+
+    baseline, arm  two `Arm`s
+    """
     same = replace(baseline, precision=arm.precision) == baseline
     return baseline.label if same else f"{baseline.label}, {baseline.precision}"
 
@@ -83,8 +91,10 @@ def baseline_label(baseline, arm):
 def difference(expected, output):
     """Return the largest difference of two outputs, relative to the largest value of `expected`.
 
-    Where `expected` holds only zeros, the difference itself is returned. The result is None where
-    an output is None, where the shapes differ, and where the difference is not finite.
+    If `expected` holds only zeros, the difference itself is returned. The result is None if an
+    output is None, if the shapes differ, or if the difference is not finite.
+
+    expected, output  tensors or None
     """
     if expected is None or output is None or expected.shape != output.shape:
         return None

@@ -16,10 +16,10 @@ FORMATS = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 def bert(bench: Bench) -> None:
-    """Measure four forms of the encoder at each batch size.
+    """Measure the encoder in fp32 and fp16, each as it is and compiled, at several batch sizes.
 
-    The baseline of a form is fp32, not compiled, at the same batch size. For each precision the
-    encoder is compiled twice: for a single sequence, and for all larger batches.
+    The baseline is fp32, not compiled, at the same batch size. In each precision the encoder is
+    compiled twice: once for a single sequence, and once for all larger batches.
     """
     encoders = functools.cache(functools.partial(encoder_of, bench))
 
@@ -40,7 +40,7 @@ def bert(bench: Bench) -> None:
 
 
 def arm_of(batch, precision, compiled):
-    """Return the arm of one form of the encoder at one batch size."""
+    """Return the `Arm` of the encoder for a batch size, a precision, and compiled or not."""
     return Arm(
         "bert-batches",
         variant="encoder",
@@ -70,11 +70,12 @@ def encoder_of(bench, precision):
 
 
 def call_of(bench, encoders, compiled, arm):
-    """Return a function that runs an encoder on random sequences of full length.
+    """Return a function () that runs an encoder on random sequences of full length.
 
     encoders  function (precision) -> the encoder
     compiled  function (precision, True for a single sequence) -> the compiled encoder; None: the
-              encoder itself is called
+              arm is not compiled, and the encoder itself is called
+    arm       the `Arm`
     """
     forward = compiled(arm.precision, arm.batch == 1) if compiled else encoders(arm.precision)
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,7 @@
-"""The published ConvNeXt experiment: training with compile and AMP, inference with activations."""
+"""The published ConvNeXt experiment: training with compile and AMP, inference with activations.
+
+AMP is automatic mixed precision, and compile is torch.compile.
+"""
 
 import functools
 import math
@@ -30,9 +33,11 @@ NETWORK = "convnext-homebrew"
 
 
 def network_of(bench: Bench, activation: Callable = nn.GELU) -> nn.Module:
-    """Return the ConvNeXt with 18,166,472 parameters, on the device; a small one with tiny sizes.
+    """Return the ConvNeXt with 18,166,472 parameters, on the device.
 
-    The random weights are always the same.
+    With tiny sizes a small network is returned. The random weights are always the same.
+
+    activation  function () -> an activation module
     """
     torch.manual_seed(0)
     if bench.tiny:
@@ -51,13 +56,13 @@ def images_of(bench: Bench, batch: int, side: int) -> torch.Tensor:
 def training_step(
     bench: Bench, batch: int, side: int, *, activation=nn.GELU, compiled=False, amp=False
 ) -> Callable:
-    """Return a function that does one training step and returns the loss.
+    """Return a function () that does one training step and returns the loss.
 
-    The step is forward, backward and AdamW, on images that lie on the device.
+    A step is forward, backward and AdamW. The images are on the device already.
 
     activation  class of the network's activations
     compiled    True: the network is compiled
-    amp         True: mixed precision, fp16 with a scaled loss on a GPU, bf16 on a CPU
+    amp         True: mixed precision, on a GPU fp16 with a scaled loss, on a CPU bf16
     """
     network = network_of(bench, activation).train()
     forward = bench.compiled(network) if compiled else network
@@ -81,7 +86,9 @@ def training_step(
 
 
 def training(bench: Bench, side: int) -> None:
-    """Measure the training table: a step of each variant, and the epoch computed from the step.
+    """Measure the training table: the time of a step for each variant.
+
+    The time of an epoch is computed from it.
 
     side  pixels a side
     """
@@ -113,8 +120,9 @@ def write_epoch(bench, arm, timing, fields):
 
     Loading data is not included.
 
+    arm     the `Arm`
     timing  the `Timing` of a step in ms
-    fields  further fields of the row
+    fields  further fields of the row, {name: value}
     """
     steps = math.ceil(IMAGES / arm.batch)
 
@@ -142,7 +150,7 @@ def write_epoch(bench, arm, timing, fields):
 
 
 def inference(bench: Bench, side: int) -> None:
-    """Measure the inference table: four activations, compiled or not, batch 64 and 1.
+    """Measure the inference table: four activations, each compiled or not, at batch 64 and batch 1.
 
     side  pixels a side
     """
@@ -181,10 +189,12 @@ def inference(bench: Bench, side: int) -> None:
 
 
 def compared_with(arm, groups):
-    """Return the baseline of an arm.
+    """Return the baseline of an arm, an `Arm`.
 
-    A compiled network is compared with the same network, not compiled; other arms with the first
-    arm of their group.
+    For a compiled arm it is the same arm, not compiled. For any other arm it is the first arm of
+    its group.
+
+    groups  a list of {arm: ...}
     """
     if arm.compiled:
         return replace(arm, compiled=False)

@@ -1,6 +1,7 @@
-"""Defines a `ResNet` as a TensorRT network, strongly typed: FP16, or convolutions in INT8.
+"""Build a `ResNet` as a TensorRT network, layer by layer: all in FP16, or convolutions in INT8.
 
-The definition is made call by call from torch's weights, so that no exporter has to be installed.
+The network is strongly typed: its layers say in which precision they compute. It is defined from
+torch's weights by calls of TensorRT, so that no exporter has to be installed.
 """
 
 from typing import Any
@@ -16,9 +17,12 @@ STEPS = 127  # positive integers of INT8
 
 @torch.inference_mode()
 def ranges_of(network: nn.Module, images: torch.Tensor) -> dict:
-    """Return {convolution: largest absolute value of its input} for a batch of images.
+    """Run a network once, and return the range of each convolution's input.
 
-    The scales of INT8 follow from these ranges.
+    Returns {convolution: largest absolute value of its input}. The scales of INT8 follow from these
+    ranges.
+
+    images  a batch (N, 3, H, W)
     """
     ranges: dict = {}
 
@@ -39,15 +43,16 @@ def ranges_of(network: nn.Module, images: torch.Tensor) -> dict:
 def define(
     trt: Any, definition: Any, network: ResNet, shape: tuple, *, ranges: dict | None
 ) -> list:
-    """Add the layers of a network to a TensorRT definition.
+    """Add the layers of a ResNet to an empty TensorRT network.
 
-    The input is called "images" and the output "logits"; both are FP16.
+    Its input is called "images" and its output "logits"; both are FP16.
 
     trt         the module of TensorRT
     definition  a strongly typed `INetworkDefinition`, without layers
-    shape       (N, 3, H, W)
-    ranges      what `ranges_of` returned: the convolutions are in INT8; None: they are in FP16
-    Returns     the weights as arrays: keep them until TensorRT has built the engine, because it
+    network     the ResNet
+    shape       (N, 3, H, W) of the images
+    ranges      the result of `ranges_of`: the convolutions are in INT8; None: they are in FP16
+    Returns     a list of arrays, the weights. Keep them until TensorRT has built the engine: it
                 reads them then
     """
     writer = Writer(trt, definition, ranges)
@@ -69,10 +74,12 @@ def define(
 
 
 class Writer:
-    """Adds layers to a TensorRT definition; each method takes a tensor of TensorRT and returns one.
+    """Adds layers to a TensorRT network. Most methods take a tensor of the network and return one.
 
-    ranges  {convolution: largest absolute value of its input} for INT8; None: FP16
-    arrays  the weights, which must live until the engine is built
+    trt         the module of TensorRT
+    definition  the `INetworkDefinition`
+    ranges      {convolution: largest absolute value of its input} for INT8; None: FP16
+    arrays      the weights so far, a list. They must not be freed before the engine is built
     """
 
     def __init__(self, trt: Any, definition: Any, ranges: dict | None):
@@ -82,18 +89,22 @@ class Writer:
         self.arrays: list = []
 
     def weights(self, numbers):
-        """Return an array as FP16 weights of TensorRT; the array is stored in `arrays`."""
+        """Convert an array to FP16 weights of TensorRT. The converted array is kept in `arrays`."""
         self.arrays.append(np.ascontiguousarray(numbers, dtype=np.float16))
         return self.trt.Weights(self.arrays[-1])
 
     def constant(self, numbers):
-        """Return an array as a constant FP16 tensor of TensorRT."""
+        """Add an array as a constant FP16 tensor. Returns the tensor."""
         return self.definition.add_constant(
             tuple(np.shape(numbers)), self.weights(numbers)
         ).get_output(0)
 
     def convolution(self, x, layer, norm):
-        """Add a convolution with its batch norm folded into the weights and the bias."""
+        """Add a convolution, with its batch norm folded into its weights and bias.
+
+        x            the input, a tensor of the network
+        layer, norm  the torch layers
+        """
         kernel, bias = folded(layer, norm)
         size = layer.kernel_size
         maps = layer.out_channels
@@ -121,7 +132,12 @@ class Writer:
         return self.definition.add_dequantize(integers, scale, self.trt.float16).get_output(0)
 
     def rounded_rows(self, kernel):
-        """Round a convolution's weights to INT8 and back, with a scale for each output channel."""
+        """Round a convolution's weights to INT8 and back to FP16. Returns the TensorRT tensor.
+
+        Each output channel has a scale of its own.
+
+        kernel  array (outputs, inputs, height, width)
+        """
         largest = np.abs(kernel).reshape(len(kernel), -1).max(1)
         scales = self.constant(np.maximum(largest / STEPS, 2.0**-20))
         quantize = self.definition.add_quantize(self.constant(kernel), scales, self.trt.int8)
@@ -136,7 +152,11 @@ class Writer:
         return self.definition.add_activation(x, self.trt.ActivationType.RELU).get_output(0)
 
     def block(self, x, block: Bottleneck):
-        """Add a bottleneck block: three convolutions, to whose result the shortcut is added."""
+        """Add a bottleneck block: three convolutions, then the sum with the shortcut, then ReLU.
+
+        x      the input, a tensor of the network
+        block  the torch module
+        """
         y = self.relu(self.convolution(x, block.conv1, block.norm1))
         y = self.relu(self.convolution(y, block.conv2, block.norm2))
         y = self.convolution(y, block.conv3, block.norm3)
@@ -159,7 +179,7 @@ class Writer:
 
 @torch.no_grad()
 def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[np.ndarray, np.ndarray]:
-    """Return (weights, bias) of one convolution that replaces a convolution and its batch norm.
+    """Fold a batch norm into the convolution before it. Returns the (weights, bias) of the result.
 
     layer  the convolution, without bias
     """

@@ -1,4 +1,8 @@
-"""Times ResNet-50 in TensorRT, FP16 and INT8, and in torch, FP16; records TensorRT's tactics."""
+"""Time ResNet-50 in TensorRT (FP16 and INT8) and in torch (FP16).
+
+The tactics that TensorRT chose are recorded, too. A tactic is one of the kernels that TensorRT can
+use for a layer.
+"""
 
 import functools
 import importlib
@@ -29,10 +33,10 @@ READ_LOG = "read worker.log, beside the rows in artifacts/gpu (or in --out): Ten
 
 
 def engines(bench: Bench, batch: int) -> None:
-    """Measure three arms of one batch size, in turn: torch, TensorRT in FP16, TensorRT in INT8.
+    """Measure ResNet-50 at one batch size: in torch, in TensorRT in FP16, in TensorRT in INT8.
 
-    All work on one stream other than the default stream, because on the default stream TensorRT
-    waits for the whole device after each call.
+    The three take turns. They all run on one stream that is not the default stream, because on the
+    default stream TensorRT waits for the whole device after each call.
     """
     side = bench.size(SIDE, 32)
     common = {"experiment": "tensorrt", "batch": batch, "image_size": side, "network": "resnet50"}
@@ -57,7 +61,7 @@ def network_of(bench: Bench) -> ResNet:
 
 
 def by_torch(bench: Bench, batch: int, side: int) -> Callable:
-    """Return a function that runs the ResNet in torch, in fp16 on a GPU."""
+    """Return a function () that runs the ResNet in torch: in fp16 on a GPU, in fp32 on a CPU."""
     network = network_of(bench)
     images = images_of(bench, batch, side)
     if bench.on_gpu:
@@ -72,9 +76,10 @@ def by_torch(bench: Bench, batch: int, side: int) -> Callable:
 
 
 def by_tensorrt(bench: Bench, batch: int, side: int, precision: str) -> Callable:
-    """Build a TensorRT engine of the ResNet, and return the `Engine` that calls it.
+    """Build a TensorRT engine of the ResNet. Returns an `Engine`, a function () that runs it.
 
-    Raises  Unavailable without TensorRT or without a GPU
+    precision  "fp16" or "int8"
+    Raises     Unavailable: no TensorRT, or no GPU
     """
     trt = library()
     if not bench.on_gpu:
@@ -112,10 +117,11 @@ def build(
     """Build a TensorRT engine of a network. Returns the engine's bytes.
 
     trt     the module of TensorRT, or of TensorRT-RTX
-    shape   (N, 3, H, W) of the images: the engine takes no other batch size
-    ranges  what `ranges_of` returned, for INT8; None: FP16
-    cache   file that stores the times of tactics, so that the next build is faster; None: no file
-    Raises  LabError where TensorRT does not build the network
+    shape   (N, 3, H, W) of the images; the engine takes this batch size only
+    ranges  the result of `ranges_of`, for INT8; None: FP16
+    cache   path of a file that stores how long each tactic took. With it, the next build is faster.
+            None: nothing is stored
+    Raises  LabError: TensorRT does not build the network
     """
     # Define the network call by call, and load the timings of earlier builds.
     log = trt.Logger(trt.Logger.WARNING)
@@ -148,14 +154,16 @@ def build(
 
 
 class Engine:
-    """A built TensorRT engine, called without arguments on the current stream.
+    """A built TensorRT engine. It is called without arguments, and runs on the current stream.
 
-    A call reads and writes fixed tensors of torch, and returns the logits.
+    A call reads `images`, writes the logits into a tensor that stays the same, and returns that
+    tensor.
 
     plan     bytes of the engine
     images   (N, 3, H, W) fp16 on the GPU
-    build_s  seconds that building took
-    facts    further fields of the arm's rows
+    build_s  seconds that the build took
+    facts    further fields for the arm's rows, {name: value}: build_s, engine_bytes, tactics,
+             version, peak_bytes (None)
     """
 
     def __init__(self, trt: Any, plan: bytes, images: torch.Tensor, *, build_s: float):
@@ -192,15 +200,20 @@ class Engine:
 
 
 def tactics_of(trt: Any, engine: Any) -> dict:
-    """Return {"kind of layer: tactic": number of layers} of an engine, the most frequent first."""
+    """Count the tactics in an engine: {"kind of layer: tactic": number of layers}.
+
+    The most frequent come first.
+    """
     inspector = engine.create_engine_inspector()
     return counted(json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON)))
 
 
 def counted(information: dict) -> dict:
-    """Return {"kind of layer: tactic": number of layers} from the report of an engine's inspector.
+    """Count the tactics in the report of an engine's inspector, as `tactics_of` returns them.
 
-    A tactic is named by its kernel where the report names the kernel.
+    If the report names a kernel, this name stands for the tactic.
+
+    information  the report, parsed from JSON
     """
     counts: Counter = Counter()
     for layer in information.get("Layers", []):

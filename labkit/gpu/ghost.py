@@ -1,4 +1,7 @@
-"""Times a training step with ghost batch norm and with plain batch norm, compiled or not."""
+"""Time a training step with ghost batch norm and with plain batch norm, compiled or not.
+
+Ghost batch norm computes the statistics over parts of the batch.
+"""
 
 import functools
 from dataclasses import replace
@@ -22,9 +25,10 @@ GHOST = "ghost batch norm"
 
 
 def ghost(bench: Bench) -> None:
-    """Measure ghost and plain batch norm, compiled and not compiled.
+    """Measure a training step with ghost and with plain batch norm, each compiled or not.
 
-    The baseline of ghost batch norm is plain batch norm, of compiled arms the compiled one.
+    The baseline of ghost batch norm is plain batch norm: the compiled one for a compiled arm, the
+    other one for an arm that is not compiled.
     """
     group = {}
     for compiled in (False, True):
@@ -42,11 +46,12 @@ def ghost(bench: Bench) -> None:
 
 
 def step_of(bench, variant, compiled):
-    """Return a function that does one training step and returns the loss.
+    """Return a function () that does one training step and returns the loss.
 
-    The step is forward, backward and SGD, on images that lie on the device.
+    A step is forward, backward and SGD. The images are on the device already.
 
-    variant  `PLAIN` or `GHOST`
+    variant   `PLAIN` or `GHOST`
+    compiled  True: the network is compiled
     """
     torch.manual_seed(0)
     network = cnn(bench.size(48, 4), channels=3, classes=CLASSES)

@@ -1,4 +1,7 @@
-"""Times activations that a CUDA graph replays: kernels start without Python, as in lesson 09."""
+"""Time activations with and without a CUDA graph.
+
+A CUDA graph replays recorded kernels, so that Python does not launch each one, as in lesson 09.
+"""
 
 import functools
 from collections.abc import Callable
@@ -17,14 +20,15 @@ GRAPH = ", as a CUDA graph"
 
 
 class Graph:
-    """A CUDA graph of repeated calls of `function(x, y)`: captured once, replayed by each call.
+    """A CUDA graph of repeated calls of `function(x, y)`. Calling the object replays the graph.
 
-    The object refers to the tensors that the graph reads and writes, which keeps their memory in
-    use. Otherwise the capture of another graph would free this memory, and a replay would write to
-    memory that holds something else.
+    The graph is captured once. The object keeps a reference to the tensors that the graph reads and
+    writes. Otherwise their memory could be freed and reused, and a replay would overwrite something
+    else.
 
-    x, y   input and output of the function
-    calls  number of calls of the function in the graph
+    function  function (x, y) that writes its result into y
+    x, y      the tensors that it is called with
+    calls     number of calls of the function in the graph
     """
 
     def __init__(self, function: Callable, x: torch.Tensor, y: torch.Tensor, calls: int):
@@ -51,7 +55,7 @@ class Graph:
 
 
 def graphs(bench: Bench) -> None:
-    """Measure copying, ReLU and FastSwish, called from Python and replayed as a graph."""
+    """Measure copying, ReLU and FastSwish, each called from Python and replayed as a graph."""
     sizes = bench.size((2**10, 2**21, 2**23, 2**26), (2**10,))
     makers = {
         "copying": lambda: lambda x, y: y.copy_(x),
@@ -68,10 +72,13 @@ def graphs(bench: Bench) -> None:
 
 
 def group_of(bench, size, calls, makers):
-    """Return the arms of one size: each function called from Python, then replayed as a graph.
+    """Return the arms for one size of tensor: {`Arm`: function () that makes the arm's function}.
 
-    calls   number of calls of the function that an arm does
-    makers  {name: function that returns `function(x, y)`, which writes y}
+    Each activation gives two arms: called from Python, and replayed as a graph.
+
+    size    numbers in the tensor
+    calls   how often an arm calls the activation
+    makers  {name: function () -> the activation}; the activation is a function (x, y) that writes y
     """
     group = {}
     for name, make in makers.items():
@@ -85,7 +92,7 @@ def group_of(bench, size, calls, makers):
 
 
 def from_python(arm):
-    """Return the baseline of an arm: the same function, called from Python."""
+    """Return the baseline of an arm: the arm that calls the same function from Python."""
     return replace(arm, variant=arm.variant.removesuffix(GRAPH))
 
 
@@ -99,7 +106,7 @@ def into(function):
 
 
 def many_times(function, x, y, calls):
-    """Return a function without arguments that calls `function(x, y)` many times and returns y."""
+    """Return a function () that calls `function(x, y)` as often as `calls` says, and returns y."""
 
     def run():
         with torch.inference_mode():
@@ -121,14 +128,19 @@ def tensors(bench, size):
 
 
 def plain(bench, make, size, calls):
-    """Return (a function that does the calls from Python, the number of calls)."""
+    """Return (function () that does the calls from Python, number of calls).
+
+    make  function () -> the activation, a function (x, y) that writes y
+    size  numbers in the tensor
+    """
     return many_times(make(), *tensors(bench, size), calls), calls
 
 
 def graphed(bench, make, size, calls):
-    """Return (the `Graph` that replays the calls, the number of calls).
+    """Return (`Graph` that replays the calls, number of calls).
 
-    Raises  Unavailable without a GPU
+    make, size, calls  as in `plain`
+    Raises             Unavailable: there is no GPU
     """
     if not bench.on_gpu:
         raise Unavailable("There are no CUDA graphs here.", expected="an NVIDIA GPU", found="a CPU")

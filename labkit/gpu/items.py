@@ -1,4 +1,4 @@
-"""The items that `labkit gpu` can measure, the most useful first."""
+"""List the items, the pieces of work that `labkit gpu` can measure, the most useful first."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from labkit.errors import require_known
 
 
 class Item(NamedTuple):
-    """A piece of work for the worker.
+    """A piece of work for the worker process, such as training a network in four variants.
 
     title       what the item measures
     experiment  key of the published experiment
-    function    "module:function" of labkit.gpu; the function takes a `Bench`, and `settings`
-    settings    further keyword arguments of the function
-    early       True for the tables that are measured within the first five minutes
+    function    "module:function" in labkit.gpu. The function takes a `Bench` and the `settings`
+    settings    keyword arguments of the function
+    early       True: the item belongs to those that are measured in the first five minutes
     """
 
     title: str

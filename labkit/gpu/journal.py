@@ -1,6 +1,6 @@
 """The journal: a file with one JSON object per line, to which measured rows are appended.
 
-A line is on disk before `append` returns, so that an interruption loses no row.
+`append` returns only when its line is on disk, so that an interruption loses no row.
 """
 
 import json
@@ -12,7 +12,7 @@ NAME = "gpu-rows.jsonl"
 
 
 def now() -> str:
-    """Return the present time in UTC, in the form that rows store."""
+    """Return the present time in UTC as a text, in ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -46,7 +46,11 @@ class Journal:
         return lines
 
     def lines_from(self, offset):
-        """Return (the complete lines after the byte `offset`, the offset behind them)."""
+        """Read the lines that begin at byte `offset` or after it.
+
+        Returns (list of the complete lines as dictionaries, offset of the byte behind them). A next
+        call with this offset returns the lines that have been written since.
+        """
         if not self.path.exists():
             return [], offset
         with self.path.open("rb") as file:

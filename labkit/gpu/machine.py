@@ -16,11 +16,12 @@ from labkit.files import short_digest
 
 
 def describe(device: torch.device) -> dict:
-    """Return {field: value} of the machine: the fields of the ledger's `Machine`, and some more.
+    """Return the properties of this machine: {field: value}.
 
-    On a GPU, the versions of CUDA and cuDNN and the GPU's generation are added.
+    The fields are those of the ledger's `Machine`. On a GPU these are added: the versions of CUDA
+    and cuDNN, and the generation of the GPU.
 
-    device  the GPU, or the CPU where there is none
+    device  the GPU, or the CPU if there is none
     """
     facts = {
         "cpu": cpu_name(),
@@ -37,7 +38,10 @@ def describe(device: torch.device) -> dict:
 
 
 def _gpu_facts(device):
-    """Return {field: value} of the GPU: name, memory, generation, versions of the software."""
+    """Return the properties of the GPU: {field: value}.
+
+    They are its name, memory and generation, and the versions of driver, CUDA and cuDNN.
+    """
     properties = torch.cuda.get_device_properties(device)
     return {
         "gpu": properties.name,
@@ -50,7 +54,7 @@ def _gpu_facts(device):
 
 
 def driver_version() -> str | None:
-    """Return the version of NVIDIA's driver, such as "580.65.06"; None where it cannot be found."""
+    """Return the version of NVIDIA's driver, such as "580.65.06"; None if it is unknown."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -64,7 +68,7 @@ def driver_version() -> str | None:
 
 
 def _ram_bytes():
-    """Return the bytes of main memory; None where the system does not say."""
+    """Return the size of the main memory in bytes; None if the system does not say."""
     with suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return None

@@ -1,7 +1,7 @@
-"""Turns the rows of a journal into a record, which `labkit.ledger.recorded` reads.
+"""Turn the rows of a journal into a record, the file that `labkit.ledger.recorded` reads.
 
-A record is a list of pages, one for each experiment. A page says what was measured and where, and
-holds {table of the ledger: rows}.
+A record is a list of pages, one for each experiment. A page says what was measured on which
+machine, and holds the rows: {table of the ledger: list of rows}.
 """
 
 import json
@@ -39,13 +39,15 @@ IDENTITY = ("experiment", "variant", "quantity", "batch", "image_size", "precisi
 def write_record(
     journal: Journal, folder: Path, facts: dict, *, hardware: str | None, tiny: bool
 ) -> Path:
-    """Write the rows of this machine as a record: FOLDER/NAME-OF-THE-HARDWARE/gpu.json.
+    """Write the rows of one machine as a record. Returns the path of the file.
 
-    facts     fields of the machine, as its worker wrote them
+    The path is FOLDER/NAME-OF-THE-HARDWARE/gpu.json.
+
+    journal   the `Journal`; its rows of other machines are left out
+    facts     properties of the machine, {field: value}, as its worker process wrote them
     hardware  name of the machine for people; None: the names of its GPU and its CPU
-    tiny      True: the numbers mean nothing, and the file is called gpu-tiny.json
-
-    Returns the path of the file.
+    tiny      True: the sizes were tiny and the numbers mean nothing; the file is then called
+              gpu-tiny.json
     """
     hardware = hardware or ", ".join(filter(None, [facts.get("gpu"), facts.get("cpu")]))
     pages = pages_of(journal.lines(), facts, hardware=hardware, tiny=tiny)
@@ -56,11 +58,12 @@ def write_record(
 
 
 def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dict]:
-    """Return the pages of the rows that one machine wrote.
+    """Return the pages of a record: one dictionary for each experiment of one machine.
 
-    lines     lines of a journal, oldest first
-    facts     fields of the machine, as its worker wrote them
+    lines     all lines of a journal, oldest first
+    facts     properties of the machine, {field: value}, as its worker process wrote them
     hardware  name of the machine for people
+    tiny      True: the sizes were tiny
     """
     rows = rows_of(lines, facts["machine_key"])
     machine = {name: fact for name, fact in facts.items() if fact is not None}
@@ -91,10 +94,14 @@ def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dic
 
 
 def rows_of(lines, machine_key):
-    """Return one row for each measurement of a machine: the best that the journal has.
+    """Return the rows of one machine, the best row for each measurement.
 
-    A row with a value is better than one with a reason. Of two rows with a value, one of an arm
-    timed in turn is better than one of an arm timed alone. Of two such rows, the newer is better.
+    Rows belong to the same measurement if they agree in the fields of `IDENTITY`. Of such rows the
+    one with the highest `rank` is taken; if several have it, the newest. A row with the quantity
+    "all" says that an arm was not measured. It is left out if the arm has a row with a value.
+
+    lines        all lines of a journal, oldest first
+    machine_key  key of the machine
     """
     best = {}
     ours = False  # whether the lines that follow are of this machine
@@ -110,22 +117,30 @@ def rows_of(lines, machine_key):
 
 
 def arm_of(row):
-    """Return what identifies the arm of a row."""
+    """Return the values, a tuple, that identify the arm to which a row belongs."""
     return tuple(row[name] for name in IDENTITY if name != "quantity")
 
 
 def has_value(row):
-    """Return whether the quantity of a row could be measured."""
+    """Return True if a row has a value, False if it has a reason why there is none."""
     return row["value"] is not None
 
 
 def rank(row):
-    """Return the rank of a row: of two rows of one measurement the higher rank counts."""
+    """Return a sort key of a row: the larger, the better.
+
+    A row with a value is better than one without. Among rows with a value, an arm that was timed in
+    turn with others is better than one that was timed alone.
+    """
     return has_value(row), bool(row.get("in_turn"))
 
 
 def tables_of(rows):
-    """Return {table of the ledger: its rows} from the journal's rows of one experiment."""
+    """Convert rows of the journal, all of one experiment, to rows of the ledger.
+
+    Returns {table of the ledger: list of its rows}. A ratio without an interval, or without a
+    comparison of the two outputs, is left out.
+    """
     tables = {}
     for row in rows:
         if row["unit"] == "x" and (row["tolerance"] is None or row["low"] is None):
@@ -140,9 +155,9 @@ def tables_of(rows):
 
 
 def as_ledger(row):
-    """Return (table, fields) of a journal's row in the ledger.
+    """Convert a row of the journal to the ledger. Returns (name of the table, fields of its row).
 
-    The fields are those that only rows of this table have.
+    The fields are only those that this table has and other tables do not.
     """
     not_trained = row["experiment"] in TRAININGS and not has_value(row)
     if row["quantity"] == "epoch" or not_trained:
@@ -161,7 +176,7 @@ def as_ledger(row):
 
 
 def ratio(row):
-    """Return the fields of a `Ratio` of the ledger from a row of the journal."""
+    """Convert a row of the journal to the fields of a `Ratio` of the ledger."""
     unchanged = (
         "baseline",
         "low",
@@ -182,7 +197,7 @@ def ratio(row):
 
 
 def training(row):
-    """Return the fields of a `Training` of the ledger, an epoch, from a row of the journal."""
+    """Convert a row of the journal, of an epoch, to the fields of a `Training` of the ledger."""
     unchanged = ("images", "data_s", "forward_s", "backward_s", "optimizer_s")
     return {
         "study": STUDIES.get((row["experiment"], row["image_size"]), row["experiment"]),
@@ -198,7 +213,7 @@ def training(row):
 
 
 def latency(row):
-    """Return the fields of a `Latency` of the ledger from a row of the journal."""
+    """Convert a row of the journal to the fields of a `Latency` of the ledger."""
     ms = row["value"]
     return {
         "name": name_of(row),
@@ -212,12 +227,15 @@ def latency(row):
 
 
 def label(variant: str, compiled: bool) -> str:
-    """Return the name of an arm for people and for rows of ratios."""
+    """Return the name of an arm, such as "ReLU, compiled", for people and for rows of ratios."""
     return f"{variant}, compiled" if compiled and "compile" not in variant else variant
 
 
 def name_of(row):
-    """Return a name for a row in the ledger, different for each row of an experiment."""
+    """Return a name for a row of the ledger.
+
+    It has the arm's label, its precision, image size and quantity. It does not have the batch size.
+    """
     side = f"{row['image_size']} px" if row["image_size"] else None
     precision = row["precision"] if row["precision"] != "fp32" else None
     return ", ".join(
@@ -226,7 +244,7 @@ def name_of(row):
 
 
 def as_text(row):
-    """Return a row of the journal in one line, for people."""
+    """Return a line of text about a row of the journal, for people."""
     name = f"{row['item']:14} {name_of(row)}, batch {row['batch']}"
     if row["value"] is None:
         return f"{name}: not measured. {row['reason']}"
@@ -236,10 +254,12 @@ def as_text(row):
 
 
 def missing(item: str, lines: list, reason: str) -> list[dict]:
-    """Return a row with a reason for each arm that an item planned and wrote no row of.
+    """Return rows without a value for the arms that an item planned and did not measure.
 
-    An item that planned no arms gets one row.
+    Each row has the reason. If the item has not planned any arms yet, one row stands for all of
+    them.
 
+    item    name of the item
     lines   lines of the journal that the item wrote
     reason  why the arms were not measured
     """
@@ -269,7 +289,7 @@ def missing(item: str, lines: list, reason: str) -> list[dict]:
 
 
 def _whole_item(item):
-    """Return the fields of an arm that stands for a whole item."""
+    """Return the fields of an arm that stands for all arms of an item."""
     return {
         "experiment": ITEMS[item].experiment,
         "variant": f"all of {item}",

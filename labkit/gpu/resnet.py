@@ -1,6 +1,6 @@
 """ResNet with bottleneck blocks in plain torch, by default ResNet-50. It needs no torchvision.
 
-Source  He et al. 2015, arXiv:1512.03385; the stride stands in the 3x3 convolution, as in
+Source  He et al. 2015, arXiv:1512.03385. The stride is that of the 3x3 convolution, as in
         torchvision
 """
 
@@ -11,10 +11,13 @@ from torch import nn
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions, each with its batch norm, added to the input.
+    """A residual block: 1x1, 3x3 and 1x1 convolutions, whose result is added to the input.
+
+    Each convolution is followed by a batch norm. If the shapes differ, the input passes a 1x1
+    convolution before the sum.
 
     in_channels  channels of the input
-    width        channels of the 3x3 convolution; the output has 4 `width` channels
+    width        channels of the 3x3 convolution; the output has four times as many
     stride       stride of the 3x3 convolution
     """
 
@@ -39,10 +42,11 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, four stages of blocks, the mean over the pixels, and one linear layer.
+    """A ResNet: a first convolution, stages of blocks, the mean over the pixels, a linear layer.
 
     depths   number of blocks in each stage; (3, 4, 6, 3) is ResNet-50
-    width    width of the first stage; each further stage doubles it and halves the image
+    width    `width` of the blocks in the first stage. Each further stage doubles it, and halves
+             height and width of the image
     classes  number of classes
     input    (N, 3, H, W)
     output   (N, classes) logits

@@ -1,4 +1,4 @@
-"""Times FastSwish as separate operators, with a backward pass by hand, and as Triton kernels."""
+"""Time three forms of FastSwish: separate operators, a backward pass by hand, Triton kernels."""
 
 import functools
 from collections.abc import Callable
@@ -19,9 +19,10 @@ MAX_DIFFERENCE = 1e-5  # largest difference of two forms in fp32
 
 
 def fastswish(bench: Bench) -> None:
-    """Measure FastSwish alone, beside copying and ReLU, and in the training of a ConvNeXt.
+    """Measure FastSwish on a large tensor, and in the training of a ConvNeXt.
 
-    Alone, time and bandwidth are measured; in training, the time of a step and the memory.
+    On the tensor, time and bandwidth are measured, in comparison with copying and ReLU. In the
+    training, the time of a step and its memory are measured.
     """
     x = 3 * torch.randn(bench.size(2**26, 2**12), generator=torch.Generator().manual_seed(0)).to(
         bench.device
@@ -46,7 +47,7 @@ def fastswish(bench: Bench) -> None:
 
 
 def functions(bench):
-    """Return {name: function without arguments that returns the activation}."""
+    """Return the activations: {name: function () -> the activation, a function of a tensor}."""
     makers = {"ReLU": lambda: torch.relu}
     for name, form_name in FORMS.items():
         makers[f"FastSwish, {name}"] = functools.partial(checked, bench, form_name)
@@ -55,9 +56,10 @@ def functions(bench):
 
 
 def checked(bench: Bench, name: str) -> Callable:
-    """Return a form of FastSwish after comparing its values with those of the naive form.
+    """Return a form of FastSwish, after a comparison of its values with those of the naive form.
 
-    Raises  LabError where the values differ
+    name    name of the form, such as "triton"
+    Raises  LabError: the values differ
     """
     function = form(name)
     x = torch.linspace(-8, 5, 4099, device=bench.device)
@@ -72,8 +74,11 @@ def checked(bench: Bench, name: str) -> Callable:
 
 
 def alone(bench, x, quantity):
-    """Return the arms of one quantity: copying, then each activation, on the tensor x.
+    """Return the arms for the large tensor: {`Arm`: function () that makes the arm's function}.
 
+    The first arm is copying; then comes each activation.
+
+    x         the tensor
     quantity  "forward" or "forward and backward"
     """
     common = {"experiment": "fastswish"}
@@ -88,9 +93,9 @@ def alone(bench, x, quantity):
 
 
 def forward_of(make: Callable, x: torch.Tensor) -> Callable:
-    """Return a function that calls an activation on x.
+    """Return a function () that calls an activation on x.
 
-    make  function that returns the activation
+    make  function () -> the activation
     """
     function = make()
 
@@ -102,9 +107,9 @@ def forward_of(make: Callable, x: torch.Tensor) -> Callable:
 
 
 def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
-    """Return a function that runs an activation forward and backward, and returns the gradient.
+    """Return a function () that runs an activation forward and backward, and returns the gradient.
 
-    make  function that returns the activation
+    make  function () -> the activation
     """
     function = make()
     inputs = x.detach().clone().requires_grad_()
@@ -117,12 +122,15 @@ def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
 
 
 def write_bandwidth(count, quantity, bench, arm, timing, fields):
-    """Write the row of an arm's bandwidth: the bytes that must be read and written, over its time.
+    """Write the row of an arm's bandwidth in GB/s: the bytes it reads and writes, over its time.
+
+    The bytes are those that the operation must read and write at least.
 
     count     numbers in the tensor, each in fp32
     quantity  "forward" or "forward and backward"
+    arm       the `Arm`
     timing    the `Timing` of a call in ms
-    fields    further fields of the arm's row
+    fields    further fields of the arm's row, {name: value}
     """
     passes = PASSES["forward"] if arm.variant == "copying" else PASSES[quantity]
     gigabytes = 4 * count * passes / 1e9
@@ -143,7 +151,12 @@ def write_bandwidth(count, quantity, bench, arm, timing, fields):
 
 
 def in_training(bench, batch, side):
-    """Return the arms that train a ConvNeXt with ReLU and with each form of FastSwish."""
+    """Return the arms for the training: {`Arm`: function () that makes the arm's training step}.
+
+    A ConvNeXt is trained with ReLU, and with each form of FastSwish.
+
+    batch, side  batch size, and pixels a side
+    """
     common = {"experiment": "fastswish", "batch": batch, "image_size": side, "network": NETWORK}
     activations = {"ReLU": torch.nn.ReLU}
     for name, form_name in FORMS.items():
@@ -156,10 +169,13 @@ def in_training(bench, batch, side):
 
 
 def write_memory(bench, arm, timing, fields):
-    """Write the row of the most memory that a training step takes, weights and optimizer included.
+    """Write the row of an arm's memory: the largest memory of a training step, in bytes.
+
+    Weights and the optimizer's state are included.
 
     timing  not used
-    fields  further fields of the arm's row, with the key "peak_bytes"
+    fields  further fields of the arm's row, {name: value}; "peak_bytes" is the memory, None on a
+            CPU
     """
     peak_bytes = fields["peak_bytes"]
     reason = None if peak_bytes else "only a GPU's allocator counts it"

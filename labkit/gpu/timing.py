@@ -1,4 +1,4 @@
-"""Timing on the device's own clock: medians with intervals, and races in which arms take turns."""
+"""Time functions on the clock of the device: medians with intervals, one by one or in turn."""
 
 import math
 import time
@@ -17,7 +17,8 @@ NULL_ARM = "the first arm again"
 class Timing(NamedTuple):
     """A median with its 95 % interval.
 
-    low, high  ends of the interval; None with fewer than `MIN_SAMPLES` samples
+    median     the median of the samples
+    low, high  ends of the interval; None if there are fewer than `MIN_SAMPLES` samples
     samples    number of samples
     """
 
@@ -28,11 +29,13 @@ class Timing(NamedTuple):
 
 
 def interval(samples: Any) -> Timing:
-    """Return the median of independent samples with its 95 % interval, a `Timing`.
+    """Return the median of independent samples and its 95 % interval, as a `Timing`.
 
-    The interval reaches from the k-th smallest to the k-th largest of the n samples. It misses the
-    median only where fewer than k samples lie on one side of the median. k is the largest number
-    for which P(Binomial(n, 1/2) < k) is at most 2.5 %.
+    The interval reaches from the k-th smallest to the k-th largest of n samples. It misses the true
+    median only if fewer than k samples lie on one side of it. On each side this has the probability
+    P(Binomial(n, 1/2) < k). k is the largest number for which this is at most 2.5 %.
+
+    samples  the numbers, in any unit
     """
     ordered = np.sort(np.asarray(samples, float))
     n = len(ordered)
@@ -54,9 +57,13 @@ class Stopwatch:
         self.on_gpu = device.type == "cuda"
 
     def __call__(self, call: Callable, calls: int = 1) -> float:
-        """Return milliseconds per call, from an idle device to an idle device.
+        """Call a function several times, and return the milliseconds per call.
 
-        Between the calls nothing waits for the device.
+        The device is idle before the first call and after the last. From one call to the next, the
+        CPU does not wait for the device.
+
+        call   function ()
+        calls  number of calls
         """
         self.wait()
         if self.on_gpu:
@@ -82,9 +89,12 @@ class Stopwatch:
 def repeated(
     stopwatch: Stopwatch, call: Callable, *, seconds: float, calls: int = 1
 ) -> list[float]:
-    """Return samples of a call's time in ms, taken for `seconds`: at least 3, at most 100.
+    """Time a function repeatedly for some seconds. Returns the samples, a list of ms per call.
 
-    calls  number of calls that make one sample
+    There are 3 to 100 samples.
+
+    call   function ()
+    calls  number of calls that are timed together as one sample
     """
     samples: list[float] = []
     end = time.monotonic() + seconds
@@ -94,15 +104,16 @@ def repeated(
 
 
 def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> tuple[dict, dict]:
-    """Time arms in turn: in each round every arm once, and the first arm twice, in random order.
+    """Time several arms in turn, so that a change in the machine's speed affects all alike.
 
-    arms     {name: (function without arguments, calls that make one sample)}
+    In each round each arm is timed once, in random order. The first arm is timed twice: its second
+    timing has the name `NULL_ARM`, and shows how far two equal arms differ.
+
+    arms     {name: (function (), number of calls that are timed together as one sample)}
     end      deadline on the clock of `time.monotonic`
-    rounds   most rounds
-    Returns  ({name: milliseconds per call, one for each round}, {name: the error that took an arm
-             out of the race})
-
-    The second timing of the first arm has the name `NULL_ARM`.
+    rounds   largest number of rounds
+    Returns  ({name: milliseconds per call, one for each round}, {name: error}). An arm that raises
+             an error takes no further part, and is only in the second dictionary
     """
     first = next(iter(arms))
     generator = np.random.default_rng(SEED)
@@ -125,10 +136,12 @@ def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> 
 
 
 def verdict(low: float, high: float, floor: float, pairs: int) -> str:
-    """Return the verdict on a ratio, in the words of the ledger.
+    """Return "faster", "slower", "not distinguishable" or "too few pairs" for a ratio.
 
-    low, high  95 % interval of the ratio
-    floor      noise floor: how far the interval of an arm over itself is from 1
+    The ratio is the time of the baseline over the time of the arm.
+
+    low, high  ends of the ratio's 95 % interval
+    floor      noise floor: how far from 1 the interval reaches if an arm is compared with itself
     pairs      number of rounds
     """
     if pairs < MIN_PAIRS:

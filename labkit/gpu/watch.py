@@ -1,9 +1,9 @@
-"""Starts the worker, gives it one item after the other, and ends an item that takes too long.
+"""Start the worker process, give it one item after another, and end an item that takes too long.
 
-A worker measures many items, because starting CUDA takes seconds. A worker that hangs, in a
-compiler say, is killed with all processes that it started, and the next item gets a new worker. An
-item that was ended is tried once more, after the other items of its kind: by then the compiler's
-cache holds what the item compiled.
+A worker measures many items, because starting CUDA takes seconds. If it hangs, in a compiler for
+example, it is killed with all processes that it started. The next item gets a new worker. The item
+that was ended is tried once more, after the other items of its kind (`early` or not). By then the
+compiler's cache holds what the first try has compiled.
 """
 
 import json
@@ -40,16 +40,16 @@ def measure(
     hardware: str | None = None,
     say: Callable = print,
 ) -> Path:
-    """Measure items, the most useful first, and write the record. Returns the path of the record.
+    """Measure items, the most useful first, and write the record. Returns the record's path.
 
-    only      names of items, measured even if they are done; None: all that are not done on this
-              machine
-    minutes   after so many minutes no item is begun, and the running item is ended
+    only      names of items to measure, also if they were measured before. None: all items that are
+              not yet measured on this machine
+    minutes   time limit. When it is over, no item is begun, and the running item is ended
     tiny      True: sizes that a CPU can compute; the numbers then mean nothing
     folder    folder for the journal and the record; None: artifacts/gpu
     hardware  name of this machine for people; None: the names of its GPU and its CPU
-    say       function that is called with each line for people
-    Raises    LabError for an unknown item, or where no worker starts
+    say       function (line of text) that tells the user about the progress
+    Raises    LabError: an unknown item, or a worker that does not start
     """
     queue = chosen(only)
     folder = Path(folder) if folder else artifacts() / "gpu"
@@ -86,14 +86,17 @@ def measure(
 
 
 class Worker:
-    """The process that measures, and the lines of the journal.
+    """The worker process, as the process that starts it sees it. A pipe carries the items to it.
 
-    say      function that is called with each row as text
+    journal  the `Journal` to which the worker writes
+    tiny     True: sizes that a CPU can compute
+    say      function (line of text); it is called with each new row as a text
     lines    all lines of the journal so far
     offset   offset in the journal behind these lines
     process  the running process, or None
-    facts    fields of the machine
-    last     lines (`described`) of the arms in which a worker was killed
+    facts    properties of the machine, {field: value}
+    last     set of the arms, as `described` texts, during which a worker was killed. They are
+             measured last in the next try
     """
 
     def __init__(self, journal: journals.Journal, tiny: bool, say: Callable):
@@ -112,9 +115,11 @@ class Worker:
         self.kill()
 
     def start(self) -> dict:
-        """Start the process, and return the fields of the machine, as the process describes it.
+        """Start the process. Returns the properties of the machine: {field: value}.
 
-        Raises  LabError where the process ends, or writes nothing within `START_S`
+        The process itself writes them to the journal, as its first line.
+
+        Raises  LabError: the process ends, or writes nothing within `START_S` seconds
         """
         paths = os.pathsep.join(filter(None, [str(root()), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "labkit.gpu.worker", str(self.journal.path)]
@@ -152,7 +157,10 @@ class Worker:
         return self.facts
 
     def has_done(self, item):
-        """Return whether an item was measured to its end on this machine with this torch."""
+        """Return True if an item was measured to its end on this machine, with the same torch.
+
+        item  name of the item
+        """
         key = self.facts["machine_key"]
         done_lines = [
             line for line in self.lines if line["kind"] == "done" and line["item"] == item
@@ -160,13 +168,13 @@ class Worker:
         return any(line["machine_key"] == key and line["tiny"] == self.tiny for line in done_lines)
 
     def do(self, item: str, end: float) -> bool:
-        """Have an item measured, within `LIMIT_S` and before `end`.
+        """Let the worker measure an item, for at most `LIMIT_S` seconds and until `end` at most.
 
-        Arms without a row get a row with the reason.
+        If the item fails or is ended, each of its arms without a row gets a row with the reason.
+        Returns False if it was ended, so that another try may help; otherwise True.
 
-        end  deadline on the clock of `time.monotonic`
-
-        Returns False where the item was ended, so that another try may help, else True.
+        item  name of the item
+        end   deadline of all items, on the clock of `time.monotonic`
         """
         limit = min(LIMIT_S, end - time.monotonic())
         if limit <= 0:
@@ -199,9 +207,9 @@ class Worker:
         return done is not None
 
     def ended_because(self, process, limit):
-        """Return a sentence that says why the worker did not finish an item.
+        """Return a text that says why the worker did not finish an item.
 
-        process  the worker's process; it still runs where the limit was exceeded
+        process  the worker's process; if it still runs, the time was over
         limit    seconds that the item was allowed
         """
         code = process.poll()
@@ -210,9 +218,11 @@ class Worker:
         return f"the process that measures ended with {code}"
 
     def give_up(self, item, lines, reason):
-        """Write a row with the reason for each arm of an item that has no row.
+        """Write a row with the reason for each arm of an item that has no row yet.
 
-        lines  lines of the journal that the item wrote
+        item    name of the item
+        lines   lines of the journal that the item wrote
+        reason  why the arms were not measured
         """
         card = self.facts["gpu"]
         machine = {"device": "cuda" if card else "cpu", "torch": self.facts["torch"], "card": card}
@@ -221,9 +231,11 @@ class Worker:
         self.read()
 
     def wait(self, is_awaited, seconds):
-        """Return the first new line of the journal for which `is_awaited` returns True.
+        """Wait for a certain line of the journal, and return it.
 
-        Returns None when `seconds` are over, or when the process has ended.
+        Returns None if `seconds` are over, or if the process has ended.
+
+        is_awaited  function (line, a dictionary) -> True for that line
         """
         end = time.monotonic() + seconds
         while True:
@@ -237,7 +249,7 @@ class Worker:
             time.sleep(POLL_S)
 
     def read(self):
-        """Return the new lines of the journal, and pass the rows among them to `say`."""
+        """Return the new lines of the journal. Rows among them are passed to `say`, as texts."""
         lines, self.offset = self.journal.lines_from(self.offset)
         self.lines += lines
         for line in lines:
@@ -246,7 +258,7 @@ class Worker:
         return lines
 
     def kill(self):
-        """End the process and all processes that it started."""
+        """Kill the process, and all processes that it started."""
         if self.process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)

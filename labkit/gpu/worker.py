@@ -1,4 +1,7 @@
-"""The process that measures: reads items from its standard input, writes rows to the journal."""
+"""The worker process: it reads names of items from its standard input, and measures them.
+
+It writes the rows to the journal.
+"""
 
 import json
 import os
@@ -19,7 +22,9 @@ from labkit.gpu.machine import describe
 
 
 def main(path, tiny):
-    """Describe this machine in the journal, then measure the arriving items until the input ends.
+    """Write the properties of this machine to the journal, then measure each item that arrives.
+
+    The process ends with its standard input.
 
     path  path of the journal
     tiny  True: sizes that a CPU can compute
@@ -40,12 +45,14 @@ def main(path, tiny):
 
 
 def listen(orders):
-    """Pass the lines of the standard input to the queue `orders`; exit when the input ends.
+    """Put the lines of the standard input into the queue `orders`. End this process with the input.
 
-    The input ends when the process at its other end does, even if that was killed. This process
-    then exits at once, also in the middle of a measurement. The input is read without a buffer: the
-    processes that load data are forks of this process, and would wait for ever for the lock of a
-    buffer.
+    A line is JSON: {"item": name, "seconds": time limit, "last": arms to measure last}. The input
+    ends when the process that started this one ends, even if it was killed. Then this process ends
+    at once, also in the middle of a measurement.
+
+    The input is read without a buffer. The processes that load data are forks of this one, and with
+    a buffer they might wait for ever for its lock.
     """
     with open(os.dup(0), "rb", buffering=0) as lines:  # noqa: PTH123 (a descriptor, not a path)
         for line in lines:
@@ -54,9 +61,11 @@ def listen(orders):
 
 
 def do(bench):
-    """Measure one item, and write into the journal that it is done.
+    """Measure one item, and write to the journal that it is done.
 
-    An error that the item did not catch is the reason in that line.
+    If the item raises an error, that line has the reason.
+
+    bench  the `Bench` of the item
     """
     item = ITEMS[bench.item]
     bench.journal.append(kind="begin", item=bench.item, process=os.getpid())
@@ -79,7 +88,10 @@ def do(bench):
 
 
 def is_fit(bench):
-    """Return whether the GPU still works; after an illegal memory access every later call fails."""
+    """Return True if the GPU still works.
+
+    After an illegal memory access, for example, every later call of this process fails.
+    """
     try:
         bench.clean()
         bench.stopwatch.wait()

@@ -1,23 +1,23 @@
-"""Small number formats: by hand (`integer_grid`), and by library, written into the ONNX graph.
+"""Quantize networks: with NumPy (`integer_grid`), or by a library that writes an ONNX file.
 
-    # Q/DQ nodes, with ranges observed on training images
+    # INT8 by Q/DQ nodes, with ranges observed on training images
     static("net.onnx", "net-int8.onnx", train)
-    # ranges found in each call: no data is needed
+    # INT8 with ranges found in each call: no data is needed
     dynamic("net.onnx", "net-int8.onnx")
-    # weights in few bits, by groups; computes in float
+    # weights of 4 bits, with one scale for each group of weights; computes in float
     weight_only("net.onnx", "net-w4.onnx", bits=4)
-    # the grids that a network was trained on
+    # INT8 on the grids that a network was trained on
     from_fake_quantized(network, example, "net-qat.onnx")
-    # what is not INT8 in half precision
+    # float16 for everything that is not in INT8
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")
 
     # which layers lose accuracy
     sensitivity(model, histograms, images)
-    # the fewest layers in float that hold a limit
+    # INT8 with as few layers in float as the limit on the loss allows
     automatic("net.onnx", "net-int8.onnx", calibration, held_out)
 
-The precision is stored in the file: every engine that reads ONNX computes in it, and it can be
-verified anywhere.
+The file itself says where each number is rounded. So every engine that reads ONNX should compute
+the same, and one engine can verify another.
 """
 # ruff: noqa: F401 (what is offered here)
 

@@ -60,18 +60,18 @@ class Histogram:
 
     @property
     def edges(self):
-        """(BINS + 1,) edges of the bins."""
+        """Return the edges of the bins, an array (BINS + 1,) from 0 to `upper_edge`."""
         return np.linspace(0, self.upper_edge, BINS + 1)
 
     def clipped(self, threshold):
-        """Return the range (low, high), cut to -threshold..threshold."""
+        """Return the range (low, high) of the tensor, with both ends clipped to +-threshold."""
         return max(self.low, -threshold), min(self.high, threshold)
 
 
 class ActivationHistograms(dict):
     """A dictionary {name: `Histogram`} of the float activations of a network.
 
-    description  names the data that the network was run on
+    description  a text that names the data on which the network was run
     """
 
     description = "unknown"
@@ -80,10 +80,13 @@ class ActivationHistograms(dict):
 def observe(model: Any, data: Any) -> ActivationHistograms:
     """Run an ONNX model in fp32 and count its float activations. Returns `ActivationHistograms`.
 
+    Only one batch and its activations are in memory at a time.
+
     model   a path or a ModelProto
-    data    an `ImageSet` or a `Calibration`; one batch and its activations are in memory at a time.
-            `ActivationHistograms` are returned unchanged
-    Raises  LabError: the batches do not fit the inputs of the model
+    data    an `ImageSet` or a `Calibration`. If `data` is the result of an earlier `observe`, the
+            model is not run, and `data` is returned unchanged
+    Raises  LabError: the batches do not fit the inputs of the model; the model has no activation of
+            float32
     """
     if isinstance(data, ActivationHistograms):
         return data
@@ -100,9 +103,10 @@ def observe(model: Any, data: Any) -> ActivationHistograms:
 def activations(model, data, names=None):
     """Run an ONNX model batch by batch. Yields (name, array) for each tensor of each batch.
 
-    model  a path or a ModelProto
-    data   a `Calibration`
-    names  names of tensors; None: all float activations and inputs
+    model   a path or a ModelProto
+    data    a `Calibration`
+    names   names of the tensors to yield; None: all float activations and all float inputs
+    Raises  LabError: `names` is None, and the model has no float activation
     """
     import onnx
 
@@ -152,13 +156,20 @@ def _percentile_threshold(histogram, percentile=PERCENTILE):
 def _entropy_threshold(histogram, *, levels=128, step=8):
     """Return the threshold whose clipped and quantized distribution is nearest to the observed one.
 
-    levels  number of integers that the absolute values are quantized to
-    step    bins between two candidates
+    A candidate for the threshold is an edge of a bin. For each candidate two distributions are
+    compared. The first bin, which holds the exact zeros, is empty in both.
 
-    For each candidate, P is the histogram up to it, with everything beyond in its last bin. Q is
-    the histogram up to it, merged into `levels` bins and spread out again over the bins that were
-    not empty. The candidate with the least KL(P, Q) wins. Source: Migacz 2017, "8-bit inference
-    with TensorRT", GTC S7310
+    P  the observed distribution, clipped: the bins up to the candidate. The counts of all bins
+       beyond it are added to the last of these bins
+    Q  the quantized distribution: the bins up to the candidate, without those counts, are merged
+       into `levels` groups. Each group spreads its count evenly over those of its bins that were
+       not empty
+
+    The candidate with the smallest KL(P, Q) is returned. Source: Migacz 2017, "8-bit inference with
+    TensorRT", GTC S7310
+
+    levels  number of integers to which the absolute values are quantized
+    step    number of bins between two candidates
     """
     counts = histogram.counts.astype(np.float64)
     # exact zeros (half of what a ReLU gives) fit on any grid and would outweigh everything else
@@ -174,9 +185,13 @@ def _entropy_threshold(histogram, *, levels=128, step=8):
 
 
 def _divergence(counts, end, levels):
-    """Return KL(P, Q) of clipping at bin `end`, in nats; infinite where Q is zero and P is not.
+    """Return KL(P, Q) in nats for one candidate, where P and Q are those of `_entropy_threshold`.
 
-    P and Q are those of `_entropy_threshold`.
+    The result is infinite if any bin is zero in Q and not in P.
+
+    counts  (BINS,) counts of the histogram, with 0 in the first bin
+    end     the candidate: number of bins that are not clipped
+    levels  number of integers
     """
     from scipy.special import rel_entr
 
@@ -207,11 +222,14 @@ METHODS = {
 def ranges(
     histograms: dict[str, Histogram], method: str = "minmax"
 ) -> dict[str, tuple[float, float]]:
-    """Return {name: (low, high)}, the range that the grid of each tensor should cover.
+    """Return the range that the integer grid of each tensor should cover: {name: (low, high)}.
 
-    method  "minmax": all values, so that none is clipped; one outlier makes the grid coarse for all
-            others. "percentile": the smallest 99.99 percent of the absolute values. "entropy": the
-            clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
+    histograms  {name: `Histogram`}, such as the result of `observe`
+    method      "minmax": the range of all values. Nothing is clipped, but one outlier makes the
+                grid coarse for all other values. "percentile": the range of the smallest 99.99
+                percent of the absolute values. "entropy": the range whose clipping changes the
+                distribution least, measured by the Kullback-Leibler divergence, as in TensorRT
+    Raises      LabError: an unknown method
     """
     require_known(method, METHODS, "calibration method")
     threshold_of = METHODS[method]

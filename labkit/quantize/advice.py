@@ -1,4 +1,7 @@
-"""What to try next where a quantized file loses too much: only settings that were not tried yet."""
+"""Advise which settings of `labkit quantize` to try next where a quantized file loses too much.
+
+Only settings that the user has not tried yet are named.
+"""
 
 from labkit.device import adds_int8
 
@@ -17,15 +20,16 @@ def remedies_in_words(
     recipe: str = "tensorrt",
     weight_bits: str = "recipe",
 ) -> str:
-    """Return a sentence on which other settings of `labkit quantize` may keep more of the answers.
+    """Return a text that lists other settings of `labkit quantize` which may lose fewer answers.
 
-    The arguments are the settings that lost too much:
+    The arguments are the settings of the file that lost too much:
 
     precision     one of `quantize_file.PRECISIONS`
     with_data     True if activations were observed on real data
-    automatic     True if the layers that stay in float were chosen by `automatic`
-    loss          lost answers per hundred that `automatic` allowed
-    with_classes  True if answers were counted; False if decibels alone decided
+    automatic     True if the function `automatic` chose the layers that stay in float
+    loss          the limit of `automatic`: how many answers per hundred might be lost
+    with_classes  True if the outputs hold classes, so that lost answers were counted; False if the
+                  loss was measured in decibels only
     method        how the observed ranges were clipped: a key of `METHODS`
     recipe        the engine that the file is for, one of `ptq.RECIPES`
     weight_bits   "recipe", "auto", "7" or "8"

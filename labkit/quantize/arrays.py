@@ -1,4 +1,4 @@
-"""Real inputs from a file of arrays, for a network that takes no images."""
+"""Read calibration data from a .npz file, for a network that does not take images."""
 
 from pathlib import Path
 
@@ -13,13 +13,14 @@ BATCH = 32
 
 
 def arrays_for(model: onnx.ModelProto, path: str | Path, count: int, split: str) -> Calibration:
-    """Return a `Calibration` of the examples in a file.
+    """Return a `Calibration` with examples from a .npz file.
 
-    model   the ModelProto that the examples are for
-    path    .npz, with an array for each input of the model: by its names, or in its order
-    count   most examples to take
+    model   the ModelProto of the network that takes the examples
+    path    a .npz file with one array for each input of the model. The arrays are matched with the
+            inputs by their names; if the names differ, by their order
+    count   largest number of examples
     split   "test" for the examples that are held out, "train" for the others
-    Raises  LabError: a file that is not sound, or does not fit the model; too few examples
+    Raises  LabError: the file is damaged or does not fit the model; there are too few examples
     """
     path = Path(path)
     values = {value.name: value for value in graph_inputs(model)}

@@ -1,13 +1,15 @@
-"""Partial quantization: INT8 that leaves as little in float as the answers allow.
+"""Partial quantization: INT8 for as many layers as the limit on lost answers allows.
 
 What     the network is smoothed (`smoothing`), or its outliers are multiplied in float
-         (`outliers`), where that improves the answers. Each layer is put into INT8 alone and its
-         noise in the answers is measured. The layers with the most noise per multiply-add stay in
-         float, as many as the limit needs. Then each of these is tried in INT8 once more
+         (`outliers`), if one of these improves the answers. Then each layer is put into INT8 alone,
+         to measure the noise that it adds to the answers. The layers are ranked by noise per
+         multiply-add. Layers stay in float in the order of this ranking, the worst first, until the
+         limit is met. At the end some of these layers, those with the most multiply-adds, are tried
+         in INT8 once more
 When     all layers in INT8 change too many answers: few channels, depthwise convolutions, attention
-Cost     one quantization and one run of the network per layer, a minute or more; float layers give
-         up their speed
-Not when half of the multiply-adds would stay in float: FP16 is simpler then, and closer
+Cost     one quantization and one run of the network per layer, a minute or more in total; layers in
+         float are not faster than before
+Not when half of the multiply-adds would stay in float: then FP16 is simpler and loses less
 Source   Wu et al. 2020, arXiv:2004.09602, section 6
 """
 
@@ -47,10 +49,10 @@ JUDGED_ON_KEY = "judged"
 class Transformation(NamedTuple):
     """A change of the network that may make it easier to quantize.
 
-    metadata_key  key in the file's metadata under which the change is noted
-    description   the setting of the change, for the note
+    metadata_key  key of the file's metadata under which the change is noted
+    description   the setting of the change in words, such as "alpha 0.5", for that note
     apply         function (ModelProto, `Calibration`) -> the changed ModelProto
-    min_gain_db   the change is made only if the SQNR of the answers rises by more than this
+    min_gain_db   the change is made only if it raises the SQNR of the answers by more than this
     """
 
     metadata_key: str
@@ -70,20 +72,22 @@ TRANSFORMATIONS = (
 
 
 def automatic(src, dst, data, held_out, *, limit=None, **settings):
-    """Quantize an ONNX file to INT8 with as few layers in float as a limit needs.
+    """Quantize an ONNX file to INT8 with as few layers in float as a limit allows.
 
     src, dst  paths of the file and of the quantized file
-    data      a `Calibration`, on which ranges and the noise of single layers are measured
-    held_out  a `Calibration` of other examples, which the network was not trained on: the limit is
-              judged on it
-    limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in
-              all of them
+    data      a `Calibration`. The ranges of the activations and the noise of each layer are
+              measured on it
+    held_out  a `Calibration` of other examples, which the network was not trained on. The lost
+              answers are counted on it
+    limit     a `Limit`: the most that may be lost. Answers are counted in the first output; the
+              least SQNR must be reached by every output. None: `Limit()`
     settings  keyword arguments of `in_int8`: recipe, method, weight_bits
     returns   the path `dst`
-    Raises    LabError: no layer can be in INT8 within the limit; the labels do not fit
+    Raises    LabError: within the limit no layer can be in INT8; the labels of `held_out` do not
+              fit the network
 
-    The file's metadata names the nodes that stay in float, with a reason for each: see
-    `float_nodes`.
+    The file's metadata names the nodes that stay in float, with a reason for each. `float_nodes`
+    reads them.
     """
     limit = limit or Limit()
     model = prepared_for_quantizer(src)
@@ -164,10 +168,14 @@ class _Network:
 
 
 def float_nodes(path: str | Path) -> tuple:
-    """Read from a file which nodes `automatic` left in float.
+    """Read from a file which nodes the function `automatic` left in float.
 
-    Returns ({node in float: reason}, share of the multiply-adds in INT8, description of the data on
-    which the limit was judged).
+    Returns a tuple of three:
+    - the reasons, {name of a node in float: sentence}
+    - the share of the multiply-adds that are in INT8, 0 to 1
+    - a description of the held-out data, on which the limit was checked
+
+    For a file that `automatic` did not write, these are {}, NaN and "unknown".
     """
     import onnx
 
@@ -178,10 +186,13 @@ def float_nodes(path: str | Path) -> tuple:
 
 
 def _transformed(network, data):
-    """Return the network after the best of the `TRANSFORMATIONS`; unchanged if none gains enough.
+    """Return the `_Network` after the best of the `TRANSFORMATIONS`.
 
-    The gain is measured in the SQNR of the first output with all layers in INT8, on calibration
-    data.
+    The best transformation is the one whose gain exceeds its `min_gain_db` by most. If there is
+    none, the network is returned unchanged. The gain is the increase of the SQNR of the first
+    output, with all layers in INT8, on the first examples of `data`.
+
+    data  a `Calibration`
     """
     examples = data.first(SCAN_EXAMPLES)
     exact = logits(network.model, examples)
@@ -202,12 +213,14 @@ def _transformed(network, data):
 
 
 def _choose_float_layers(model, within_limit, table):
-    """Choose layers to leave in float, with few multiply-adds in total. Returns {node: reason}.
+    """Choose layers that stay in float so that the network meets the limit.
+
+    Returns {node: reason}. The chosen layers have few multiply-adds in total.
 
     model         the ModelProto
-    within_limit  function (names of nodes in float) -> True if the network then stays within the
+    within_limit  function (list of nodes that stay in float) -> True if the network then meets the
                   limit
-    table         result of `sensitivity`: the noise of each layer alone
+    table         result of `sensitivity`: the noise that each layer adds when it alone is in INT8
     """
     # Rank the layers by noise per multiply-add, the worst first.
     noise = 10 ** (-table["sqnr_db"] / 10)
@@ -275,9 +288,11 @@ def _reasons_by_layer(model, table):
 
 
 def _reasons_of_unquantized(model, work):
-    """Return {node: reason} for the heavy nodes that no recipe puts into INT8.
+    """Return {node: reason} for the heavy nodes that stay in float in any case.
 
-    work  {node: multiply-adds}
+    These are the operators without integer kernels, such as a GRU, and the products of outliers.
+
+    work  {heavy node: its multiply-adds}
     """
     products = outlier_products(model)
     total = sum(work.values())

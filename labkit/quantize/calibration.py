@@ -1,9 +1,9 @@
-"""Real data to observe a network on.
+"""Data for calibration: real inputs on which the ranges of a network's activations are observed.
 
-Weights are known when a network is quantized; activations are not. Their ranges are observed on a
-few hundred examples of the data that the network will see. Random numbers have other ranges and
-give a network that looks right and answers wrongly. Therefore data have no default here, and noise
-is refused.
+Weights are known when a network is quantized, and activations are not. Their ranges are observed on
+a few hundred examples of the data that the network will see. Random numbers have other ranges: a
+network that was calibrated on them runs without an error and answers wrongly. Therefore this module
+has no default data, and refuses images of noise.
 """
 
 from collections.abc import Callable
@@ -38,14 +38,15 @@ class LazyBatches:
 class Calibration:
     """Real inputs of a network, and where they come from.
 
-    batches  a tuple, or `LazyBatches` for more than fits into memory: the batches are iterated
-             several times. A batch is an array, float32 (n, C, H, W) or int64 (n, T); for a network
-             of several inputs a batch is {input name: array}
+    batches  a tuple of batches, or `LazyBatches` if they do not fit into memory together. They are
+             iterated several times. A batch is an array, float32 (n, C, H, W) or int64 (n, T). For
+             a network of several inputs a batch is a dictionary {input name: array}
     source   description of the data, such as "fashion-mnist train"; it is written into the
              quantized file
-    labels   (N,) correct classes, if they are known
-    sizes    number of examples in each batch; computed
-    Raises   LabError: too few examples, or examples that are not real data
+    labels   (N,) correct classes; None: not known
+    sizes    number of examples in each batch; computed from `batches`
+    Raises   LabError: `source` is empty; there are fewer than 64 examples; there are not as many
+             labels as examples; the examples are not real data
     """
 
     batches: tuple | LazyBatches
@@ -68,10 +69,10 @@ class Calibration:
         _require_real_data(first_batches)
 
     def _count_examples(self):
-        """Fill `sizes` and refuse NaN and infinity. Returns a list of {input name: array}.
+        """Fill `sizes`, and return the first batches, which hold 64 examples or more in total.
 
-        The list holds the first batches with 64 examples, for a closer look. Of the others one
-        batch is in memory at a time.
+        The result is a list of {input name: array}. Further batches are not kept in memory. Raises
+        a LabError if a batch holds NaN or infinity.
         """
         first_batches = []
         for batch in self.batches:
@@ -98,15 +99,17 @@ class Calibration:
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
-        """Make a `Calibration` from an `ImageSet`, which usually holds training images.
+        """Make a `Calibration` from an `ImageSet`.
 
-        Test images must stay unseen.
+        To calibrate, give training images: the network must not be fitted to test images.
 
-        data   an `ImageSet`; a `Calibration` is returned unchanged
-        count  number of images, each class in proportion; all images if there are fewer
-        batch  images in a batch
-        size   pixels a side; None: the size that the images have
-        seed   of the choice and the order of the images
+        data    an `ImageSet`; a `Calibration` is returned unchanged
+        count   number of images that are drawn. Each class keeps its share. If the set has fewer
+                images, all are taken
+        batch   number of images in a batch
+        size    pixels a side; None: the size that the images have
+        seed    seed of the random draw and of the order of the images
+        Raises  LabError: `data` is something else
         """
         if isinstance(data, cls):
             return data
@@ -133,16 +136,16 @@ class Calibration:
         return self._slice(0, self._batches_with(count))
 
     def after(self, count):
-        """Return a `Calibration` of all batches but those of `first(count)`."""
+        """Return a `Calibration` of the batches that follow those of `first(count)`."""
         return self._slice(self._batches_with(count), len(self.sizes))
 
     def _batches_with(self, count):
-        """Return how many of the first batches it takes to hold at least `count` examples."""
+        """Return the number of first batches that together hold at least `count` examples."""
         examples = np.cumsum(self.sizes)
         return int(np.searchsorted(examples, count)) + 1
 
     def _slice(self, begin, end):
-        """Return a `Calibration` of the batches from `begin` to `end`."""
+        """Return a `Calibration` of the batches with the indices `begin` to `end` - 1."""
         labels = None
         if self.labels is not None:
             labels = self.labels[sum(self.sizes[:begin]) : sum(self.sizes[:end])]
@@ -151,14 +154,15 @@ class Calibration:
 
 
 def split_numbers(count: int, split: str) -> np.ndarray | None:
-    """Return the numbers of the examples of one split, for data without a test set of their own.
+    """Split examples without a test set into two parts, and return the indices of one part.
 
-    Every fourth example is held out for the test; of fewer than 256 examples every second or third.
+    Every fourth example is held out. If there are fewer than 256 examples, every third or second
+    one is held out, so that at least 64 examples are.
 
     count    number of all examples
     split    "test" for the examples that are held out, "train" for the others
-    returns  None for "test" if there are too few examples to hold some out; "train" then has all of
-             them
+    returns  (n,) integers from 0 to count - 1. With fewer than 128 examples nothing is held out:
+             then "train" has all examples, and "test" gives None
     """
     numbers = np.arange(count)
     step = min(HELD_OUT, count // MIN_EXAMPLES)
@@ -169,9 +173,9 @@ def split_numbers(count: int, split: str) -> np.ndarray | None:
 
 
 def _require_real_data(batches):
-    """Raise a LabError if examples repeat, or images are noise or not normalised.
+    """Raise a LabError if all examples are equal, or if images are noise or not normalised.
 
-    Only images are checked for noise: random tokens look like text in an unknown language.
+    Only images are checked for noise, because tokens of a real text may look random.
 
     batches  list of {input name: array}
     """
@@ -197,7 +201,10 @@ def _require_real_data(batches):
 
 
 def _refusal(expected, received):
-    """Return the error of data that cannot calibrate a network."""
+    """Return the LabError that says why some data cannot calibrate a network.
+
+    expected, received  texts: what the data should be, and what they are
+    """
     return LabError(
         "This data cannot calibrate a network.",
         expected=expected,

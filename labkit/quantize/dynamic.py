@@ -30,14 +30,14 @@ _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, t
 def dynamic(
     src: str | Path, dst: str | Path, *, in_float: Iterable[str] = (), bits: int = 7
 ) -> Path:
-    """Write a copy of an ONNX file whose products with stored weights are computed in integers.
+    """Write a copy of an ONNX file that computes products by stored weights in integers.
 
     src, dst  paths of the file and of the copy
     in_float  names of nodes to leave in float
-    bits      of the weights: 7, or 8 on a CPU with VNNI. Other CPUs add two products in 16 bits,
-              which weights of 8 bits overflow
+    bits      number of bits of a weight, 7 or 8. Use 8 only on a CPU with VNNI instructions: other
+              CPUs add two products in 16 bits, and weights of 8 bits overflow there
     returns   the path `dst`
-    Raises    LabError: an unknown node; nothing to quantize
+    Raises    LabError: a name in `in_float` is no node; there is no product by stored weights
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -70,25 +70,28 @@ def dynamic(
 def weight_only(
     src: str | Path, dst: str | Path, *, bits: int = 8, block: int = 32, inputs: str = "float"
 ) -> Path:
-    """Write a copy of an ONNX file whose matrix products have stored weights of few bits.
+    """Write a copy of an ONNX file whose matrix products have stored weights of 4 or 8 bits.
 
-    What     each run of `block` weights of one output shares a scale. With inputs="float" the
-             kernel turns the weights back into floats in every call. With inputs="int8" each run of
-             `block` inputs shares a scale as well, and integers are multiplied
-    When     activations have outliers: they coarsen the grid of one block only. Or loading the
-             weights is what takes the time, as in large language models at small batches
-    Cost     with inputs="float" the products stay float and the weights are unpacked: slower than
-             fp32 where neither memory nor size decides. With "int8" many items at once gain less
-             than by `dynamic`: there is a scale per block
-    Not when one grid per activation is fine enough: `dynamic` and `static` are faster then
+    What     the weights of each output are cut into groups of `block`, and each group has its own
+             scale. With inputs="float" the kernel turns the weights back into floats in every call.
+             With inputs="int8" the inputs are cut into groups with scales as well, and integers are
+             multiplied
+    When     activations have outliers: an outlier coarsens the grid of its own group only. Or a
+             call spends most of its time on loading weights, as in large language models at small
+             batches
+    Cost     with inputs="float" the products stay float and the weights are unpacked in each call:
+             this is slower than fp32, unless loading the weights takes most of the time. With
+             inputs="int8" a large batch gains less than by `dynamic`, because every group has a
+             scale of its own
+    Not when one grid for a whole activation is fine enough: then `dynamic` and `static` are faster
     Source   ONNX Runtime's MatMulNBits, rounding to nearest; groups: Yao et al. 2022,
              arXiv:2206.01861
 
     src, dst  paths of the file and of the copy
     bits      8 or 4
-    block     weights that share a scale: 16, 32, 64, 128 or 256
-    inputs    "float", or "int8": a hint in the file, which ONNX Runtime heeds where the CPU has a
-              kernel for it
+    block     number of weights that share a scale: 16, 32, 64, 128 or 256
+    inputs    "float" or "int8". "int8" is a hint in the file: ONNX Runtime follows it if this CPU
+              has a kernel for it
     returns   the path `dst`
     Raises    LabError: other bits or inputs; no product with stored weights
     """

@@ -1,11 +1,12 @@
-"""Export of a network that was trained with rounding to a Q/DQ file on exactly the same grids.
+"""Export of a quantization-aware training: a Q/DQ file with exactly the grids of the training.
 
-What     the fake quantizers of a network (modules that round in training) become QuantizeLinear
-         and DequantizeLinear in the file, and its weights are stored as integers
-When     after quantization-aware training; or with scales that were chosen by hand, where `static`
-         would observe others
-Cost     none beyond that of an export
-Not when the network has no fake quantizers: `static` quantizes its file in fp32
+What     a network that is trained for INT8 has fake quantizers, modules that round in training. In
+         the file they become QuantizeLinear and DequantizeLinear nodes, and the weights are stored
+         as integers
+When     after quantization-aware training. Or when scales were chosen by hand, because `static`
+         would observe its own
+Cost     no more than an ordinary export
+Not when the network has no fake quantizers: export it in fp32, and quantize the file by `static`
 Source   ONNX, operators QuantizeLinear and DequantizeLinear; torch.onnx.ops.symbolic
 """
 
@@ -29,19 +30,21 @@ ANY_SIZE = 2**62  # of a tensor that is computed once
 def from_fake_quantized(
     network: "nn.Module", example: Any, path: str | Path, **settings: Any
 ) -> Path:
-    """Write a network with fake quantizers as a checked Q/DQ file. Returns the path.
+    """Write a network with fake quantizers as a Q/DQ file, and check the file. Returns the path.
 
-    network   a torch module. While it is exported (`torch.compiler.is_exporting()`), each of its
-              fake quantizers returns `torch.onnx.ops.symbolic("DequantizeLinear", ...)` of
-              integers. The integers of a weight are computed by the quantizer; those of an
-              activation are `torch.onnx.ops.symbolic("QuantizeLinear", ...)`
+    network   a torch module. Its fake quantizers must write ONNX nodes during an export, that is,
+              while `torch.compiler.is_exporting()` is True. A quantizer of an activation then
+              returns `torch.onnx.ops.symbolic("DequantizeLinear", ...)` of
+              `torch.onnx.ops.symbolic("QuantizeLinear", ...)`. A quantizer of a weight computes the
+              integers itself, and returns "DequantizeLinear" of them
     example   an input of the network, as for `to_onnx`
-    path      of the file
+    path      path of the file
     settings  further keyword arguments of `to_onnx`
     Raises    LabError: nothing in the network is quantized; every error of `to_onnx`
 
-    An engine rounds biases to multiples of the input's scale times the weights' scale. Unless the
-    network rounds them in this way, too, the answers of both differ a little.
+    An engine rounds each bias to a multiple of (scale of the input) * (scale of the weights). If
+    the network does not round its biases in this way, the engine's answers differ a little from its
+    own.
     """
     with TemporaryDirectory() as folder:
         draft = to_onnx(network, example, Path(folder) / "computed.onnx", **settings)
@@ -58,9 +61,9 @@ def from_fake_quantized(
 
 
 def _with_stored_integers(model):
-    """Return a ModelProto in which everything that does not depend on an input is computed.
+    """Return a ModelProto in which each node that depends on no input is replaced by its value.
 
-    Of the weights, only their integers are left.
+    The float weights are rounded by such nodes. So only their integers remain in the file.
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass

@@ -1,15 +1,15 @@
 """Half precision written into an ONNX file: float16 where its range suffices, float32 elsewhere.
 
-What     weights and activations in 16 bits; sums of exponentials and of squares, and values near
-         the largest float16, stay in float32
-When     a GPU serves the network, or INT8 changes too many answers; a file from elsewhere, or one
-         already in INT8
-Cost     half the bytes instead of a quarter; a CPU without instructions for it is no faster, and
-         INT8+FP16 is slower there than float32 (0.5 to 0.9 of its speed in ONNX Runtime): such
-         files are for GPUs
-Not when the network itself is at hand: the cleanest file is then `to_onnx(model.half(), ...)`.
-         Verify an INT8+FP16 file in ONNX Runtime with its optimisations off: in fusing such graphs,
-         ONNX Runtime has been seen to compute something else
+What     weights and activations in 16 bits. Sums of exponentials, sums of squares and values near
+         the largest float16 stay in float32
+When     a GPU serves the network, or INT8 changes too many answers; and only an ONNX file is at
+         hand, in fp32 or already in INT8
+Cost     a file of half the size, where INT8 gives a quarter. A CPU without float16 instructions
+         gets no faster. INT8+FP16 is slower there than float32 (0.5 to 0.9 of its speed in ONNX
+         Runtime): such files are for GPUs
+Not when the network itself is at hand: `to_onnx(model.half(), ...)` then writes a cleaner file.
+         Verify an INT8+FP16 file in ONNX Runtime with its optimisations off: with them, ONNX
+         Runtime has been seen to fuse such a graph into one that computes something else
 Source   Micikevicius et al. 2017, arXiv:1710.03740; the converter is onnxconverter_common.float16
 """
 
@@ -40,14 +40,14 @@ FLOAT32 = onnx.TensorProto.FLOAT
 
 
 def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
-    """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32.
+    """Write a copy of an ONNX file that computes in float16. Its inputs and outputs stay float32.
 
     src, dst  paths of the file, in fp32 or INT8, and of the copy
-    data      an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest
-              float16 stay float32. None: only the weights are looked at
+    data      an `ImageSet` or a `Calibration`: nodes that read or write values near the largest
+              float16, 65,504, on these data stay in float32. None: only the weights are examined
     returns   the path `dst`
-    Raises    LabError: a copy that cannot be opened, or that answers something else on made-up
-              inputs
+    Raises    LabError: the file is neither in fp32 nor in INT8; the copy cannot be opened; the copy
+              of a file in fp32 answers random inputs differently
     """
     converter = "The package that writes half precision into ONNX graphs is missing."
     float16 = packages.imported(
@@ -98,15 +98,18 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
 
 
 def _stays_in_float(node, large):
-    """Return True for a node that reads or writes a value named in `large`, and for a cast.
+    """Return True for a Cast node, and for a node that reads or writes a value named in `large`.
 
-    A cast stays because its type is an attribute, which the converter does not change.
+    A Cast stays as it is because its output type is an attribute, which the converter does not
+    change.
+
+    large  set of the names of values too large for float16
     """
     return node.op_type == "Cast" or not large.isdisjoint([*node.input, *node.output])
 
 
 def _with_constants_as_weights(model):
-    """Return a copy of a ModelProto whose Constant nodes have become stored weights."""
+    """Return a copy of a ModelProto with its Constant nodes replaced by stored weights."""
     import onnx_ir
     from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
@@ -131,11 +134,11 @@ def _large_weights(model):
 
 
 def _separate_weights(model, blocked):
-    """Give each node in float32 its own copy of every weight that it shares with another node.
+    """Give each node in float32 its own copy of every weight that a node in float16 reads as well.
 
-    Changes `model`. The converter gives each weight one type, so a shared weight would be rounded.
-    The types that the file declares for weights are deleted, because the converter would round such
-    a weight and cast it back.
+    The converter gives each weight one type: without a copy, the shared weight would be float16 for
+    both nodes. The function changes `model`. It also deletes the types that the file declares for
+    weights, because by such a declaration the converter would round a weight and cast it back.
 
     blocked  the nodes that stay in float32
     """

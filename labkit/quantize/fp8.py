@@ -1,13 +1,13 @@
 """FP8 (E4M3) written into an ONNX file: eight bits that keep an exponent.
 
-What     a sign, four bits of exponent, three of mantissa: from 2**-9 to 448. The step grows with
-         the number, so that rounding moves a number by a sixteenth at most; one scale per tensor is
-         enough
+What     a sign, four bits of exponent and three of mantissa, for numbers from 2**-9 to 448. The
+         step of the grid grows with the number: rounding changes a number by a sixteenth of its
+         size at most. So one scale per tensor is enough
 When     small values must keep their precision next to large ones, and the GPU is of SM89 (Ada,
          Hopper) or later
 Cost     calibration data, for the largest value of each activation
-Not when all values are of one size: INT8 is finer then; on a CPU or an older GPU, which cannot
-         compute in it
+Not when all values are of similar size: then INT8 is finer. Nor on a CPU or an older GPU: they
+         cannot compute in FP8
 Source   Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
 """
 
@@ -25,13 +25,15 @@ FIRST_OPSET = 19
 
 
 def to_fp8(src, dst, data):
-    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights.
+    """Write a copy of an ONNX file whose convolutions and matrix products read FP8 numbers.
 
     src, dst  paths of the file and of the copy
-    data      an `ImageSet`, a `Calibration`, or the result of `observe`: the scale of an activation
-              is its largest value over 448. Weights have one scale per tensor
+    data      an `ImageSet`, a `Calibration`, or the result of `observe`. It gives the scale of each
+              activation: its largest absolute value over 448
     returns   the path `dst`
-    Raises    LabError: no data; an operator set before 19
+    Raises    LabError: no data; a file with an ONNX operator set before 19
+
+    Activations and weights have one scale per tensor.
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
@@ -61,9 +63,14 @@ def to_fp8(src, dst, data):
 
 
 def _through_fp8(reader, value, histograms):
-    """Insert nodes before `reader` that convert a value to FP8 and back. Returns the new value.
+    """Insert nodes that round a value to FP8 and convert it back. Returns the rounded value.
 
-    Stored weights become FP8 in the file, so that only the way back needs a node.
+    An activation gets QuantizeLinear and DequantizeLinear. A weight is stored in FP8, and gets
+    DequantizeLinear only.
+
+    reader      the node that reads the value; the new nodes come before it
+    value       a value of the graph
+    histograms  result of `observe`
     """
     import ml_dtypes
 

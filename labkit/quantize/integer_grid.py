@@ -4,8 +4,8 @@
 
 `scale` is the step of the grid, `zero_point` the integer that stands for 0.0. A symmetric grid has
 zero_point = 0 and signed integers (-128 to 127 at 8 bits). An asymmetric grid has unsigned integers
-(0 to 255) and spends all of them on low..high, which pays after a ReLU, where nothing is negative.
-0.0 always lies on the grid: a padded border stays exactly zero.
+(0 to 255) and spends all of them on low..high. This pays after a ReLU, where nothing is negative.
+On both grids 0.0 is a grid point, so that a padded border stays exactly zero.
 
 Everything here is NumPy and computes what ONNX's QuantizeLinear and DequantizeLinear compute.
 Source  Jacob et al. 2017, arXiv:1712.05877; Krishnamoorthi 2018, arXiv:1806.08342

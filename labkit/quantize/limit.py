@@ -1,4 +1,4 @@
-"""The limit that `automatic` keeps to: how much of the answers INT8 may cost."""
+"""Define how much of the answers INT8 may cost: the limit for the function `automatic`."""
 
 import math
 from dataclasses import dataclass
@@ -13,20 +13,21 @@ _UNLABELLED = "count other answers: leave out --labels"
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that INT8 may lose on held-out examples.
+    """The most that INT8 may lose on held-out examples, in answers and in decibels.
 
-    points    most answers per hundred that may change: an answer is the class with the largest
-              output. It counts only where an axis of the output holds classes. One standard error
-              is added to the counted share: of many choices that are tried, the best looks better
-              than it is
-    min_sqnr  least SQNR in dB that `export.variation.likeness` may find in an output or one of its
-              channels
-    labels    True: count right answers that are lost instead of answers that change; the examples
-              need labels. INT8 turns wrong answers into right ones, too, so this allows more
-    unseen    the split ("train", "test") that the network was surely not trained on: the limit is
-              judged on images of it. None: not known
-    axis      axis of the first output that holds classes; None: 1 for (N, classes), and no axis
-              otherwise
+    points    the most answers per hundred that may change. An answer is the class with the largest
+              output; answers are counted only if an axis of the first output holds classes. One
+              standard error is added to the counted share, because many choices of layers are
+              tried, and the best of them looks better than it is
+    min_sqnr  the least SQNR in dB, as `export.variation.likeness` measures it, for each output as a
+              whole and for each channel of it
+    labels    False: count all answers that change. True: count right answers lost minus right
+              answers gained; the examples then need labels. This allows more, because INT8 also
+              turns some wrong answers into right ones
+    unseen    the split, "train" or "test", that the network was surely not trained on. The held-out
+              images are taken from it. None: not known
+    axis      axis of the first output that holds classes. None: axis 1 of an output (N, classes);
+              any other output counts as one without classes
     """
 
     points: float = 0.5
@@ -40,9 +41,10 @@ class Limit:
         return f"at most {self.points:g} points of {counted} and at least {self.min_sqnr:g} dB"
 
     def holds(self, exact, quantized, labels=None):
-        """Return True if the outputs `quantized` may stand for the outputs `exact`, both (N, ...).
+        """Return True if quantized outputs are near enough to the exact outputs.
 
-        labels  (N,) right classes; needed if `self.labels`
+        exact, quantized  arrays (N, ...) of one output: before and after quantization
+        labels            (N,) right classes; needed only if `self.labels` is True
         """
         if not likeness(exact, quantized).lowest_db >= self.min_sqnr:
             return False
@@ -60,16 +62,18 @@ class Limit:
         return bool(100 * (lost.mean() + standard_error) <= self.points)
 
     def _class_axis(self, exact):
-        """Return the axis of the outputs (N, ...) that holds classes, or None."""
+        """Return the axis of the outputs (N, ...) that holds classes; None if no axis does."""
         if self.axis is None and exact.ndim == 2:
             return 1 if exact.shape[1] > 1 else None  # one column has no largest output
         return self.axis
 
     def labels_of(self, data, exact):
-        """Return the labels (N,) of a `Calibration` that `holds` needs; None if it needs none.
+        """Return the labels (N,) to give to `holds`; None if `holds` counts no right answers.
 
-        exact   outputs of the network for this data
-        Raises  LabError: the data have no labels, or the network does not answer with them
+        data    the `Calibration` that has the labels
+        exact   the first output of the network in float for this data
+        Raises  LabError: there are no labels; or the network is right no more often than the most
+                frequent label would be, so that its outputs mean something else
         """
         axis = self._class_axis(exact)
         if not self.labels or axis is None:
@@ -87,7 +91,10 @@ class Limit:
 
 
 def _refusal(problem, received):
-    """Return the error of labels that cannot be counted."""
+    """Return the LabError about labels that cannot be counted.
+
+    problem, received  texts: the problem, and what the labels are
+    """
     return LabError(
         problem,
         expected="the right answer to each example, as the number of an output",

@@ -1,17 +1,17 @@
-"""Outliers in float: the few channels that reach furthest are multiplied in float, not in INT8.
+"""Outliers in float: the few channels with by far the largest values are multiplied in float.
 
-What     the columns of an activation whose largest values are far above those of the others leave
-         the integer product; a small product in float adds their part: x W = (x without them) W +
-         x[them] W[them]
-When     a few channels of a transformer reach many times further than the rest and coarsen the grid
-         for all
-Cost     a selection, a small product and a sum per layer: time in each call, and the rows of their
-         weights once more
-Not when all channels reach about as far, or where smoothing is enough, which costs nothing in the
-         call
+What     some channels of an activation x have largest values far above those of the other channels.
+         These outlier channels leave the integer product, and a small product in float adds their
+         part: x W = (x with outliers set to 0) W + x[outliers] W[outliers]
+When     a few channels of a transformer are many times larger than the rest, and coarsen the grid
+         for all channels
+Cost     a selection, a small product and a sum per layer, which take time in each call; the rows of
+         W for the outliers are stored twice
+Not when the channels are of similar size, or smoothing is enough: smoothing costs little or nothing
+         in a call
 Source   Dettmers et al. 2022 (LLM.int8), arXiv:2208.07339, section 3.2. There an outlier is above
-         6.0 in absolute value; here it is measured against the other channels, because networks
-         differ in scale
+         6.0 in absolute value. Here it is compared with the other channels, because networks differ
+         in scale
 """
 
 from typing import Any
@@ -25,14 +25,16 @@ FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in fl
 
 
 def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> onnx.ModelProto:
-    """Return a copy of a model that multiplies its outliers in products of their own.
+    """Return a copy of a model that multiplies its outlier channels in separate products.
 
-    The copy computes the same. Observe its ranges anew; `in_int8` leaves the new products in float.
-    A model without outliers is returned unchanged.
+    The copy computes the same as the model. `in_int8` leaves the separate products in float. The
+    ranges of the activations change: call `observe` again for the copy. A model without outliers is
+    returned with the same nodes.
 
     model  a ModelProto that `prepared_for_quantizer` returned
-    data   a `Calibration`: the largest value of each channel is observed on it
-    times  an outlier reaches further than this many times the median channel of its tensor
+    data   a `Calibration`: the largest absolute value of each channel is observed on it
+    times  a channel is an outlier if its largest value is above `times` times the median of these
+           largest values over all channels of the tensor
     """
     import onnx_ir
 
@@ -54,7 +56,11 @@ def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> 
 
 
 def _only_multiplies(layer):
-    """Return True for a layer that only multiplies by stored weights and whose output is read."""
+    """Return True if outliers can be split off from a layer, which must be a plain matrix product.
+
+    The layer is a Gemm, or a MatMul by a stored matrix. Its input is neither transposed nor scaled,
+    and its output is not an output of the graph.
+    """
     attributes = layer.attributes
     multiplies = layer.op_type == "Gemm" or (layer.op_type == "MatMul" and stored(layer).ndim == 2)
     unchanged_input = attributes.get_float("alpha", 1.0) == 1 and not attributes.get_int(
@@ -64,11 +70,13 @@ def _only_multiplies(layer):
 
 
 def _split(value, readers, outliers, channels):
-    """Split a value between two products: the outliers in float, the others in the layers.
+    """Split the products of a value in two: outlier channels in float, the other channels in INT8.
 
-    value     the value in the graph
+    The new products are added to the graph, which is changed.
+
+    value     an activation of the graph
     readers   the layers that multiply the value
-    outliers  numbers of the outlier channels
+    outliers  indices of the outlier channels
     channels  number of all channels
     """
     # Before the first reader: the value without its outliers, and the outliers alone.

@@ -19,15 +19,18 @@ BATCH = 500  # examples that are run at once
 
 
 def sensitivity(model, histograms, images, **settings):
-    """Measure how INT8 for one heavy layer alone disturbs the answers, layer by layer.
+    """Measure how much noise each heavy layer adds to the answers when it alone is in INT8.
+
+    A heavy layer is a convolution or a matrix product.
 
     model       a ModelProto that `prepared_for_quantizer` returned
     histograms  result of `observe` for the model
-    images      (N, C, H, W) floats to compare the answers on, or other `items` of `logits`; not the
-                images of the final test
+    images      (N, C, H, W) floats on which the answers are compared, or other `items` of `logits`;
+                not the images of the final test
     settings    keyword arguments of `in_int8`: recipe, method, weight_bits
-    returns     a DataFrame, a row per layer in order, with the columns layer, kind, share_of_work
-                (of the network's multiply-adds) and sqnr_db (of the logits against fp32)
+    returns     a DataFrame with one row per layer, in the order of the graph. Columns: layer
+                (name), kind (operator), share_of_work (share of the network's multiply-adds),
+                sqnr_db (SQNR of the first output against fp32)
     """
     import pandas as pd
 
@@ -51,7 +54,8 @@ def sensitivity(model, histograms, images, **settings):
 def multiply_adds_by_node(model, histograms):
     """Count the multiply-adds of each heavy node for the last observed batch: {node: count}.
 
-    Nodes that no recipe puts into integers, such as a GRU, are included; an Einsum is not.
+    Heavy nodes are those of the operators in `export.operators.HEAVY`, an Einsum excepted. Some of
+    them, such as a GRU, always stay in float; they are counted, too.
 
     model       a ModelProto
     histograms  result of `observe` for the model
@@ -82,18 +86,22 @@ def _multiply_adds_of(node, shapes):
 
 
 def logits(path: Any, items: Any) -> np.ndarray:
-    """Return the first output of an ONNX file, (N, ...) float32, as `all_outputs` computes it."""
+    """Return the first output of an ONNX file for many inputs, (N, ...) float32.
+
+    path, items  as in `all_outputs`
+    """
     return next(iter(all_outputs(path, items).values()))
 
 
 def all_outputs(path, items):
     """Return the outputs of an ONNX file for many inputs: {name: (N, ...) float32}.
 
-    Numbers are rounded where the file says so, by Q/DQ nodes or to float16, and nowhere else. The
-    integer kernels of this CPU, which may saturate, are not used.
+    The file is run exactly as it is written: numbers are rounded only at its Q/DQ nodes and where
+    it has float16. All products are computed in float. So the answers do not depend on integer
+    kernels of this CPU, which may overflow.
 
     path   a file, or a ModelProto
-    items  (N, ...) for a network of one input, a `Calibration`, or a list of batches
+    items  an array (N, ...) for a network of one input, a `Calibration`, or a list of batches
     """
     opened = session_as_written(path)
     if isinstance(items, Calibration):

@@ -1,13 +1,14 @@
-"""SmoothQuant: weights take over a part of the range of the activations.
+"""SmoothQuant: large channels of an activation are made smaller, and their weights larger.
 
-What     each input channel j of a layer is divided by a factor s_j and its weights are multiplied
-         by s_j. The product is the same, but the channels are more alike on their common grid:
-         s_j = max|x_j|^alpha / max|w_j|^(1 - alpha)
-When     some channels reach much further than others: outliers of a transformer, inputs of a
+What     each input channel j of a layer is divided by a factor s_j, and its weights are multiplied
+         by s_j. The product is the same, but the channels now have similar ranges on their common
+         grid: s_j = max|x_j|^alpha / max|w_j|^(1 - alpha)
+When     some channels have much larger values than others: outliers of a transformer, inputs of a
          depthwise convolution
-Cost     none where the layer before takes the division into its weights; elsewhere a multiplication
-         per number
-Not when the channels are alike: then the weights get harder to round, and nothing is gained
+Cost     none if the layer before can divide: its own weights are then stored divided. Otherwise one
+         multiplication per number of the activation
+Not when the channels have similar ranges already: then the weights get harder to round, and nothing
+         is gained
 Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 2019,
          arXiv:1906.04721, section 4.1
 """
@@ -29,14 +30,15 @@ _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.ModelProto:
     """Return a copy of a model that computes the same and is easier to quantize.
 
-    model   a ModelProto that `prepared_for_quantizer` returned
-    data    a `Calibration`: the largest value of each channel is observed on it
-    alpha   1 makes all channels of the activations alike, 0 all input channels of the weights. 0.5
-            is usual, 0.7 to 0.85 where outliers are large. A depthwise convolution has a grid for
-            each channel of its weights: there alpha is always 1
+    Where the layer before cannot divide the activation, a multiplication is inserted. The ranges of
+    the activations change: call `observe` again for the copy.
 
-    Where no layer before can take in the division, a multiplication is inserted. Observe the ranges
-    of the copy anew.
+    model  a ModelProto that `prepared_for_quantizer` returned
+    data   a `Calibration`: the largest absolute value of each channel is observed on it
+    alpha  0 to 1. With 1 all channels of an activation get the same range, with 0 all input
+           channels of the weights do. 0.5 is usual; 0.7 to 0.85 is better for large outliers. A
+           depthwise convolution has a grid for each channel of its weights, so its alpha is always
+           1
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
@@ -78,9 +80,12 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
 
 
 def layers_by_input(graph):
-    """Group the layers with stored weights by the value that they multiply: {value: layers}.
+    """Group the layers with stored weights by the activation that they multiply.
 
-    The layers are in the order of the graph.
+    Returns {onnx_ir value: [onnx_ir node]}. The nodes are convolutions and matrix products, in the
+    order of the graph.
+
+    graph  an onnx_ir graph
     """
     layers = {}
     for node in graph:
@@ -99,9 +104,9 @@ def stored(node, index=1):
 
 
 def new_value(graph, name, array, dtype=np.float32):
-    """Add a stored array to a graph and return its value.
+    """Add a stored array (an initializer) to a graph and return its onnx_ir value.
 
-    name  of the array; an array that has this name already is replaced
+    name  name of the array; an array that has this name already is replaced
     """
     import onnx_ir  # not at the top: the import takes half a second
 
@@ -120,9 +125,14 @@ def _replace(node, index, array):
 
 
 def inserted(reader, op_type, inputs, name, **attributes):
-    """Insert a node before the node `reader`, which shall read its output. Returns that output.
+    """Insert a new node before the node `reader`. Returns the new node's output.
 
-    name  of the node and of its output
+    The input of `reader` is not changed: the caller connects it to the returned output.
+
+    op_type     operator of the new node
+    inputs      values that the new node reads
+    name        name of the new node and of its output
+    attributes  attributes of the new node
     """
     import onnx_ir
 
@@ -132,9 +142,10 @@ def inserted(reader, op_type, inputs, name, **attributes):
 
 
 def _as_kernel(layer):
-    """Return a layer's weights as (groups, outputs of a group, inputs of a group, positions).
+    """Return a layer's weights as an array of four axes, the same for a convolution and a matrix.
 
-    The positions are those of a kernel; a matrix has one.
+    The axes are (groups, outputs of a group, inputs of a group, positions). The positions are those
+    of a convolution kernel, such as 9 for 3x3. A matrix has one group and one position.
     """
     weights = stored(layer)
     if layer.op_type == "Conv":
@@ -153,10 +164,10 @@ def _as_stored(layer, kernel):
 
 
 def channel_maxima(model, data, axes):
-    """Return the largest absolute value of each channel: {tensor: (C,)}.
+    """Return the largest absolute value of each channel of some tensors: {tensor: (C,)}.
 
     data  a `Calibration`, on which the model is run
-    axes  {tensor: its axis of channels}
+    axes  {tensor: the axis that holds its channels}
     """
     maxima = {}
     for name, values in activations(model, data, axes):
@@ -166,10 +177,14 @@ def channel_maxima(model, data, axes):
 
 
 def _factor(activation_maxima, weight_maxima, alpha):
-    """Return (C,) the factors that the channels of an activation are divided by.
+    """Return the factor (C,) by which each channel of an activation is divided.
 
-    A channel that is unused, with activations or weights of 0, gets a factor that makes it at most
-    as large as the largest other channel. The factors of the others have the geometric mean 1.
+    A channel is unused if all its activations or all its weights are 0. Its factor is at least 1,
+    and makes its largest value at most as large as that of the other channels. The factors of the
+    channels in use have the geometric mean 1.
+
+    activation_maxima, weight_maxima  (C,) largest absolute values
+    alpha                             as in `smoothed`
     """
     in_use = (activation_maxima > 0) & (weight_maxima > 0)
     if not in_use.any():
@@ -183,11 +198,14 @@ def _factor(activation_maxima, weight_maxima, alpha):
 
 
 def _inputs_to_divide(value, axis, readers):
-    """Return the stored inputs to divide so that a value is divided: [(node, index)], or None.
+    """Find the stored arrays, such as weight and bias, whose division divides a value of the graph.
 
-    value    a value of the graph; None is returned where no stored inputs can divide it
+    Returns [(node, index of its input)]; the nodes come before the value. Returns None if no stored
+    arrays can do this, or if the value has further readers, for which the division would be wrong.
+
+    value    a value of the graph
     axis     axis of the channels of the value
-    readers  number of layers that read the value: a further reader would see it divided as well
+    readers  number of layers that may read the value
     """
     node = value.producer()
     if node is None or value.is_graph_output() or len(value.uses()) != readers:
@@ -217,7 +235,11 @@ def _inputs_to_divide(value, axis, readers):
 
 
 def _output_scaled(node, index, factor):
-    """Return a stored input of a node, with its output channels multiplied by `factor` (C,)."""
+    """Return a stored input of a node, with each output channel multiplied by its factor.
+
+    node, index  the node, and the number of its input: a weight or a bias
+    factor       (C,), one for each output channel
+    """
     array = stored(node, index)
     first = node.op_type == "Conv" or node.attributes.get_int("transB", 0)
     return array * (per_channel(factor, array, 0) if first else factor)

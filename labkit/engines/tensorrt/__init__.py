@@ -1,9 +1,10 @@
 """tensorrt: NVIDIA's compiler of ONNX graphs for its GPUs (TensorRT 10 and 11, and TensorRT-RTX).
 
-build      make an engine of an ONNX file; TensorRT-RTX does so without a GPU
-compared   compare what is in an engine with what the graph asked for
-obtain     return the engine of an ONNX file: built once on this machine, then found in the cache of
-           compiled files
+In TensorRT's words an engine is a compiled network.
+
+build      make an engine of an ONNX file; TensorRT-RTX can do this without a GPU
+compared   compare the precisions in an engine with those that the graph asks for
+obtain     return the engine of an ONNX file from the cache of this machine; build it if needed
 run        run an engine on torch tensors, on CUDA streams
 """
 
@@ -27,7 +28,7 @@ LARGEST_BATCH = 64
 
 
 def check():
-    """See `labkit.engines`."""
+    """Yield what this engine needs, as `Check`s."""
     without = "no engine is built here, where there is no GPU"
     rtx = packages.check(
         "tensorrt-rtx-cu13-bindings",
@@ -50,10 +51,10 @@ def check():
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`.
+    """Load an ONNX file on the GPU; arguments and result are those of `labkit.engines.load`.
 
-    The engine takes batches of 1 to `LARGEST_BATCH` items, or up to the size of `example` if that
-    is larger.
+    The engine takes batches of 1 to `LARGEST_BATCH` items, or of the size of `example` if that is
+    larger.
     """
     from labkit.engines.tensorrt.run import Session
 
@@ -65,11 +66,14 @@ def load(path, example, *, precision, threads):
 
 
 def served(session, path, device, threads):
-    """Return the `Served` of a `run.Session`, with the outputs in the order of the ONNX file.
+    """Return the `Served` of a `run.Session`.
 
-    An engine may have its outputs in another order.
+    Its outputs are in the order of the ONNX file; an engine may have them in another order.
 
-    path  the ONNX file
+    session  the `run.Session`
+    path     the ONNX file
+    device   the GPU
+    threads  number to report as CPU threads
     """
     names = [output.name for output in export.checked(path).graph.output]
 

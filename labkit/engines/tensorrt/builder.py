@@ -1,8 +1,8 @@
-"""Build an engine of an ONNX file: parse the file, describe the shapes, build.
+"""Build a TensorRT engine of an ONNX file: parse the file, set the range of batch sizes, compile.
 
-The network is strongly typed: precision is what the graph says (casts, Q/DQ nodes), never a flag,
-so the same file can be verified in ONNX Runtime and OpenVINO. The calls below exist in TensorRT 10
-and 11 and in TensorRT-RTX.
+The network is strongly typed: the precision is that of the graph (casts, Q/DQ nodes) and is never
+set by an option. So ONNX Runtime and OpenVINO can verify the same file. The calls below exist in
+TensorRT 10 and 11 and in TensorRT-RTX.
 """
 
 import hashlib
@@ -30,11 +30,12 @@ MAX_BATCH = 10**6  # images
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The choices for building an engine.
+    """The options for building an engine.
 
-    batch    (smallest, usual, largest) batch size; kernels are chosen for the usual one
-    targets  GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU
-             of this machine, or without a GPU every generation that the library knows
+    batch    (smallest, usual, largest) batch size; the kernels are chosen for the usual one
+    targets  GPU generations to build for, such as ("SM86", "SM89"); for TensorRT-RTX only. (): the
+             GPU of this machine, or every generation that the library knows if there is no GPU
+    Raises   LabError: batch sizes out of order
     """
 
     batch: tuple = (1, 8, 64)
@@ -52,7 +53,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Source:
-    """A checked ONNX model: its file's name, its ModelProto, and a sha256 of model and weights."""
+    """A checked ONNX model.
+
+    name    name of its file
+    model   its ModelProto
+    sha256  hash of the model with its weights
+    """
 
     name: str
     model: object
@@ -60,9 +66,9 @@ class Source:
 
     @classmethod
     def read(cls, path):
-        """Read and check an ONNX file, which may come from anywhere. Returns a `Source`.
+        """Read and check an ONNX file, also one from an unknown source. Returns a `Source`.
 
-        path  the file; a `Source` is returned unchanged
+        path  path of the file; a `Source` is returned unchanged
         """
         if isinstance(path, cls):
             return path
@@ -77,14 +83,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Built:
-    """A built engine, not yet loaded.
+    """A built engine that is not loaded yet.
 
     source   the `Source` that it was built from
-    plan     the bytes of the engine file
-    kernels  the engine's `layers.Kernel`s, as the builder listed them
+    plan     the bytes of the engine file; TensorRT calls them a plan
+    kernels  the `layers.Kernel`s of the engine, as the builder listed them
     listing  the builder's own line for each kernel, with the shapes and types of all tensors
-    memory   {"weights", "activations" or "scratch": bytes on the GPU}, for the kinds that the
-             builder reported
+    memory   {kind: bytes on the GPU}, with the kinds "weights", "activations" and "scratch"; a kind
+             that the builder did not report is left out
     seconds  how long the build took
     """
 
@@ -99,11 +105,12 @@ class Built:
 def build(onnx: Any, settings: Settings | None = None) -> Built:
     """Build an engine of an ONNX file. Returns a `Built`.
 
-    Without a GPU this takes TensorRT-RTX.
+    Without a GPU this needs TensorRT-RTX.
 
     onnx      the path of the file, or its `Source`
-    settings  what to build for; None: the defaults of `Settings`
-    Raises    LabError that names the node and the way out; Unavailable where nothing can be built
+    settings  a `Settings`; None: its defaults
+    Raises    LabError, which names the node and a remedy; Unavailable: no TensorRT can build on
+              this machine
     """
     source = Source.read(onnx)
     settings = settings or Settings()
@@ -137,8 +144,10 @@ def build(onnx: Any, settings: Settings | None = None) -> Built:
 def _builder(tensorrt, log):
     """Return a TensorRT builder.
 
-    Raises Unavailable where the library refuses to make one, as the full TensorRT does without a
-    GPU.
+    Raises Unavailable if the library cannot make one: the full TensorRT cannot without a GPU.
+
+    tensorrt  a `libraries.Library`
+    log       a logger of the class that `recorder` returns
     """
     try:
         return tensorrt.trt.Builder(log)
@@ -152,9 +161,14 @@ def _builder(tensorrt, log):
 
 
 def _parsed(trt, network, log, source):
-    """Parse the model into the TensorRT network. Returns the parser, which owns the weights.
+    """Parse a model into a TensorRT network. Returns the parser, which owns the weights.
 
-    Raises LabError for a node that TensorRT refuses, or would silently take for something else.
+    Raises LabError for a node that TensorRT refuses, or that it would silently misread.
+
+    trt      the imported module
+    network  the empty TensorRT network, which is filled
+    log      the logger
+    source   the `Source`
     """
     parser = trt.OnnxParser(network, log)
     problems = []
@@ -171,7 +185,11 @@ def _parsed(trt, network, log, source):
 
 
 def _configured(tensorrt, builder, network, settings):
-    """Return the builder's configuration, with an optimization profile for the range of batches."""
+    """Return the builder's configuration, with an optimization profile for the range of batches.
+
+    The profile holds the smallest, usual and largest shape of each input. Raises LabError if GPU
+    generations are named for the full TensorRT, or if a side other than the batch may vary.
+    """
     trt = tensorrt.trt
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -192,7 +210,11 @@ def _configured(tensorrt, builder, network, settings):
 
 
 def _aim(tensorrt, config, targets):
-    """Tell TensorRT-RTX which GPUs to build for; without targets, the GPU of this machine."""
+    """Tell TensorRT-RTX which GPU generations to build for.
+
+    targets  names such as "SM89". (): the GPU of this machine, if the library knows it, else all
+             generations
+    """
     generations = tensorrt.trt.ComputeCapability.__members__
     for name in targets:
         require_known(name, generations, "GPU generation")
@@ -208,7 +230,10 @@ def _aim(tensorrt, config, targets):
 def _with_batch(tensor, batch):
     """Return the shape of an input of the TensorRT network, for one batch size.
 
-    Raises LabError where another side than the batch may vary.
+    Raises LabError if a side other than the batch may vary.
+
+    tensor  the input, a tensor of the TensorRT network
+    batch   batch size
     """
     first, *sides = tensor.shape
     if -1 in sides:
@@ -223,9 +248,10 @@ def _with_batch(tensor, batch):
 
 
 def _memory(messages):
-    """Parse the builder's messages for memory sizes: {kind of memory: bytes}.
+    """Read memory sizes from the builder's messages: {kind of memory: bytes}.
 
-    Where a kind is reported several times, the last message counts.
+    The kinds are the keys of `MEMORY`. If a kind is reported several times, the last message
+    counts.
     """
     text = "\n".join(messages)
     memory = {}

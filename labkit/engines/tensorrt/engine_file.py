@@ -1,7 +1,7 @@
-"""Look up the engine of an ONNX file among those that this machine built before, or build it.
+"""Return the engine of an ONNX file from the cache of this machine; build it if it is not there.
 
-The name of an engine file stands for its model, settings, GPU and versions
-(`labkit.engines.cache`), so this works on a machine without a GPU too.
+An engine file is looked up by a hash of the model, settings, GPU and versions
+(`labkit.engines.cache`). So the look-up also works on a machine without a GPU.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,10 +17,10 @@ from labkit.engines.tensorrt.libraries import Library, library
 class Engine:
     """An engine file of this machine.
 
-    plan     the bytes of the engine
-    path     where the file lies
-    library  the `Library` that built the engine and that runs it
-    built    the `Built` of the builder; None for an engine that was built before
+    plan     the bytes of the file
+    path     path of the file
+    library  the `Library` that built the engine, which must also run it
+    built    the `Built`, if the engine was built just now; None if it was in the cache
     """
 
     plan: bytes
@@ -35,12 +35,12 @@ class Engine:
 
 
 def obtain(onnx: Any, settings: Settings | None = None) -> Engine:
-    """Return the `Engine` of an ONNX file: the one that was built before, or else a new one.
+    """Return the `Engine` of an ONNX file, from the cache if it was built before.
 
     onnx      the path of the file, or its `Source`
-    settings  what the engine is built for; None: the defaults of `Settings`
-    Raises    LabError for a file that is no sound ONNX file, or that TensorRT rejects; Unavailable
-              without TensorRT
+    settings  a `Settings`; None: its defaults
+    Raises    LabError: the file is no sound ONNX file, or TensorRT rejects it; Unavailable: no
+              TensorRT
     """
     source = Source.read(onnx)
     settings = settings or Settings()

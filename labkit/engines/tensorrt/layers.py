@@ -1,7 +1,7 @@
-"""Read what is in a built engine: its kernels, their types, and what became of each ONNX node.
+"""Read what is in a built engine: its kernels, their types, and which ONNX nodes each computes.
 
-A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts
-with `Layers:`.
+The builder lists the kernels in one log message that starts with `Layers:`. It does so only with a
+VERBOSE logger and detailed profiling.
 """
 
 import math
@@ -43,11 +43,12 @@ PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 class Kernel:
     """One step of an engine.
 
-    kind       TensorRT's name for the kind of step: "correlation" or "CaskConvolution", "gemm",
-               "kgen" (element-wise), ...
-    inputs, constants, outputs  the types of its tensors, such as ("int8", "fp32"); constants hold
-                                the weights
-    nodes      names of the ONNX nodes that the step computes; none in the body of a loop
+    name             TensorRT's name of the step
+    kind             TensorRT's name for the kind of step: "correlation" or "CaskConvolution",
+                     "gemm", "kgen" (element-wise), ...
+    inputs, outputs  types of the tensors that the step reads and writes, such as ("int8", "fp32")
+    constants        types of the constants that it holds, such as its weights
+    nodes            names of the ONNX nodes that the step computes; () in the body of a loop
     """
 
     name: str
@@ -59,14 +60,15 @@ class Kernel:
 
     @property
     def computes(self):
-        """Return True when the step does arithmetic, rather than move data or wait."""
+        """Return True if the step does arithmetic, False if it moves or converts data, or waits."""
         return not self.kind.lower().startswith(HELPERS)
 
     @property
     def precision(self):
         """Return the type in which the step computes, such as "int8"; "other" if it is unknown.
 
-        The type is the narrowest type of the inputs, or of the weights where that is wider.
+        It is the narrowest type of the inputs or the narrowest type of the constants, whichever of
+        the two is wider.
         """
         narrowest = []
         for types in (self.inputs, self.constants):
@@ -77,7 +79,7 @@ class Kernel:
 
 
 def listing(messages: Iterable[str]) -> tuple[str, ...]:
-    """Return the builder's line for each kernel of an engine; none without detailed profiling.
+    """Return the builder's line for each kernel of an engine; () without detailed profiling.
 
     messages  the VERBOSE messages of the builder's log
     """
@@ -108,20 +110,23 @@ def kernel(line: str) -> Kernel:
 
 
 def _fields_of(line):
-    """Return {key: text} of a line, for each of `KEYS`; "" for one that the line does not have."""
+    """Split a line of the listing into its fields: {key: text} for each of `KEYS`.
+
+    A key that the line does not have gets "".
+    """
     return dict.fromkeys(KEYS, "") | dict(FIELD.findall(line))
 
 
 def _types_in(field):
-    """Return the types of the tensors of one field."""
+    """Return the types of the tensors in one field of a line, such as ("int8", "fp32")."""
     return tuple(map(type_name, re.findall(r"Datatype: ([^,}]*)", field)))
 
 
 def flow(built: Any) -> Iterator[tuple]:
-    """Yield the tensors that each step of an engine reads, holds and writes.
+    """Yield for each step of an engine the tensors that it reads, holds and writes.
 
-    Yields (name of the step, read, held, written); the last three are {tensor: bytes for one
-    image}.
+    Yields (name of the step, tensors read, constants held, tensors written). The last three are
+    {tensor: bytes}, for one image.
 
     built  a `Built` of `labkit.engines.tensorrt.builder`
     """
@@ -132,7 +137,10 @@ def flow(built: Any) -> Iterator[tuple]:
 
 
 def _bytes(field):
-    """Return {tensor: bytes} of one field of a line; a side that may vary counts as 1."""
+    """Return the size of each tensor in one field of a line: {tensor: bytes}.
+
+    A side that may vary, such as the batch, counts as 1.
+    """
     sizes = {}
     for name, shape, kind in re.findall(
         r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", field
@@ -144,10 +152,11 @@ def _bytes(field):
 
 
 def type_name(description: str) -> str:
-    """Return the short name of a type for TensorRT's description of it, in any case.
+    """Return the short name, such as "fp16", of a type that TensorRT describes in words.
 
-    "fp16" stands for "Half", and for "Channel major FP16 format where channel % 8 == 0"; the names
-    are those of `TYPES`. A description that fits none is returned in lower case.
+    "Half" and "Channel major FP16 format where channel % 8 == 0" are both "fp16". The short names
+    are the keys of `TYPES`. A description that matches none of them is returned in lower case; an
+    empty one becomes "unknown".
     """
     description = description.lower()
     for name, words in TYPES.items():
@@ -159,19 +168,22 @@ def type_name(description: str) -> str:
 def compared(
     model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HEAVY
 ) -> "pandas.DataFrame":
-    """Compare the precision that each node asks for with the one that an engine computes in.
+    """Compare the precision that each node asks for with the one in which an engine computes it.
 
-    Returns a DataFrame with a line per node, in the graph's order. Its columns:
-    requested  the type of the node's data; or the type that its data and its weights were both
-               dequantized from
-    actual     the type in which the kernel that does the node's arithmetic computes; or "folded
-               away"
-    fused      how many other ONNX nodes the same kernel computes
-    node, operator, kernel, kind  names of the node, of its operator, of the kernel and of its kind
+    Returns a DataFrame with a row for each node, in the order of the graph. Its columns:
+
+    node, operator  name and operator of the ONNX node
+    requested       the type that the node asks for: the type from which its data and its weights
+                    are dequantized, if both are; otherwise the type of its data
+    actual          the type in which the engine computes the node; "folded away" if no kernel
+                    computes it
+    kernel, kind    name and kind of the kernel that does the node's arithmetic; None without a
+                    kernel
+    fused           how many other ONNX nodes this kernel computes
 
     model      the ONNX model
     kernels    the engine's `Kernel`s
-    operators  which operators' nodes are compared; None: all nodes
+    operators  only nodes of these operators are compared; None: all nodes
     """
     import pandas as pd
 
@@ -206,12 +218,13 @@ def compared(
 
 
 def _actual(node, kernels):
-    """Return the kernel that does the arithmetic of an ONNX node, or None when it was folded away.
+    """Return the kernel that does the arithmetic of an ONNX node; None if the node was folded away.
 
-    A node may be named by several kernels: the one that quantizes its input, say, and the one that
-    convolves. Kernels generated for element-wise work are chosen only when no other kernel names
-    the node. A recurrent node becomes a loop, in which no kernel names a node: then the first
-    matrix product without a node is chosen.
+    Several kernels may name the node: one that quantizes its input, for example, and one that
+    convolves. A kernel that TensorRT has generated for element-wise work is chosen only if no other
+    names the node. Among the rest, the kernel with the fewest nodes is chosen. A recurrent node
+    becomes a loop, whose kernels name no node: for it, the first matrix product without a node is
+    chosen.
     """
     if node.op_type in RECURRENT:
         products = [kernel for kernel in kernels if kernel.kind == "gemm" and not kernel.nodes]
@@ -226,7 +239,7 @@ def _actual(node, kernels):
 def _tensor_types(graph):
     """Return the types of a graph's tensors: {tensor name: "fp32", "int8", ...}.
 
-    Tensors of unknown type are left out.
+    graph  a GraphProto with inferred types; a tensor without one is left out
     """
     numbers = {}  # {tensor name: ONNX's number of its type}
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -244,8 +257,12 @@ def _tensor_types(graph):
 def _requested(node, types, made_by):
     """Return the type in which a node asks to be computed, such as "int8", or "unknown".
 
-    It is the type that its first two inputs were dequantized from, where both were; else the type
-    of its data.
+    If its first two inputs are both dequantized, it is the type from which they are dequantized.
+    Otherwise it is the type of the node's data.
+
+    node     a NodeProto
+    types    result of `_tensor_types`
+    made_by  {name of a tensor: the node that computes it}
     """
     quantized = [_quantized_type(name, types, made_by) for name in node.input[:2]]
     if quantized and all(quantized):
@@ -257,7 +274,10 @@ def _requested(node, types, made_by):
 
 
 def _quantized_type(name, types, made_by):
-    """Return the type that a tensor was dequantized from (an integer type or fp8), or None."""
+    """Return the type from which a tensor is dequantized, an integer type or "fp8"; else None.
+
+    types, made_by  as in `_requested`
+    """
     node = made_by.get(name)
     while node is not None and node.op_type in PASSING:
         node = made_by.get(node.input[0])

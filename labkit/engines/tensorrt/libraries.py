@@ -1,8 +1,8 @@
-"""Find out which TensorRT is installed, what it can run on, and what its messages mean.
+"""Find out which TensorRT is installed, which GPUs it can run on, and what its messages mean.
 
-There are two libraries with one interface. TensorRT builds on the GPU it will run on, and times
-candidates there. TensorRT-RTX builds without a GPU and leaves the last step, the machine code, to
-the moment an engine is first run.
+There are two libraries with the same interface. TensorRT builds an engine on the GPU that will run
+it, and times candidates for each kernel there. TensorRT-RTX builds without a GPU; its machine code
+is made only when an engine is first run.
 """
 
 import functools
@@ -26,7 +26,7 @@ MAX_PROBLEMS = 3  # of a graph that an error names: there may be hundreds
 
 @dataclass(frozen=True)
 class Library:
-    """An imported TensorRT.
+    """An imported TensorRT library.
 
     trt      the imported module
     name     "tensorrt" or "tensorrt-rtx"
@@ -43,15 +43,15 @@ class Library:
 
 
 def gpu_extra() -> str:
-    """Return in words how to install the full library and pycuda."""
+    """Return a text that says how to install the full TensorRT and pycuda."""
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
 def library() -> Any:
-    """Return the `Library` to use, of those that are installed.
+    """Import TensorRT and return its `Library`.
 
-    Where there is a GPU the full TensorRT is preferred, elsewhere TensorRT-RTX. Raises Unavailable
-    where neither can be imported.
+    If both libraries are installed, the full TensorRT is taken on a machine with a GPU, and
+    TensorRT-RTX on any other. Raises Unavailable if neither can be imported.
     """
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
     reasons = []
@@ -72,7 +72,10 @@ def library() -> Any:
 
 
 def require_gpu(tensorrt: Any) -> None:
-    """Raise Unavailable, with the reason, unless engines of this `Library` can run here."""
+    """Raise Unavailable, with the reason, unless this machine has a GPU that can run engines.
+
+    tensorrt  the `Library` of the engines
+    """
     capability = devices.compute_capability()
     if capability is None:
         raise Unavailable(
@@ -97,7 +100,9 @@ def require_gpu(tensorrt: Any) -> None:
 
 @functools.cache
 def recorder(trt):
-    """Return a class of loggers that keep all messages of TensorRT: [(severity name, text)].
+    """Return a class of loggers for TensorRT that keep all messages.
+
+    An object of the class has `messages`, a list of (severity name, text).
 
     trt  the imported module, `Library.trt`
     """
@@ -111,7 +116,10 @@ def recorder(trt):
             self.messages.append((severity.name, message))
 
         def texts(self, *severities):
-            """Return the texts of these severities, in order."""
+            """Return the texts of the messages with one of these severities, oldest first.
+
+            severities  names such as "ERROR" and "VERBOSE"
+            """
             return [text for severity, text in self.messages if severity in severities]
 
     return Recorder
@@ -158,10 +166,14 @@ def failed(file, messages):
 
 
 def _meaning_and_remedy(message, file):
-    """Return (the meaning of a message, the remedy or None), as `messages.toml` explains them.
+    """Return (the meaning of a message, the remedy or None), two texts.
 
-    A message that the file does not explain means itself, without source files, line numbers and
-    what the missing driver adds.
+    Both come from `messages.toml`, if it has an entry for the message. Otherwise the meaning is the
+    message itself, without source files, line numbers and errors that only follow from a missing
+    driver.
+
+    message  a message of TensorRT
+    file     name of the ONNX file, for the remedy
     """
     explanation = next((row for row in _table() if re.search(row["pattern"], message)), {})
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
@@ -175,7 +187,7 @@ def _meaning_and_remedy(message, file):
 
 @functools.cache
 def _table():
-    """Return the messages that `messages.toml` explains: dictionaries of pattern, means and fix."""
+    """Return the entries of `messages.toml`: dictionaries {"pattern", "means", "fix": text}."""
     return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))[
         "known"
     ]

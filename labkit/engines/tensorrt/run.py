@@ -1,4 +1,4 @@
-"""Run an engine on the GPU on torch tensors: TensorRT reads and writes their memory, uncopied."""
+"""Run an engine on torch tensors on the GPU: TensorRT reads and writes their memory directly."""
 
 import torch
 
@@ -10,10 +10,10 @@ TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
 
 class Session:
-    """A loaded engine. A call puts the work on the current CUDA stream and returns at once.
+    """A loaded engine. A call queues the work on the current CUDA stream and returns at once.
 
-    One execution context serves one stream at a time, so each stream gets its own; the contexts
-    share the weights.
+    An execution context can serve one stream at a time. So each stream has a context of its own;
+    the contexts share the weights.
     """
 
     def __init__(self, tensorrt, plan):
@@ -48,9 +48,9 @@ class Session:
         return next(iter(self.run_whole(*batch).values()))
 
     def run_whole(self, *batch):
-        """Run the engine as a call of the session does.
+        """Run the engine on one batch. Returns {name: (N, ...) tensor} of all outputs.
 
-        Returns {name: (N, ...) tensor} of all outputs.
+        batch  (N, ...) tensors on the GPU, one for each input
         """
         context = self._context()
 
@@ -76,7 +76,7 @@ class Session:
         return results
 
     def _context(self):
-        """Return the execution context of the current stream; the first call makes it."""
+        """Return the execution context of the current CUDA stream, which is made on first use."""
         stream = _stream_handle()
         if stream not in self.contexts:
             context = self.engine.create_execution_context()
@@ -88,10 +88,10 @@ class Session:
         return self.contexts[stream]
 
     def _check(self, accepted, subject):
-        """Raise a LabError with TensorRT's own words, unless TensorRT accepted the subject.
+        """Raise a LabError with TensorRT's last error message, unless `accepted` is true.
 
-        accepted  whether TensorRT accepted
-        subject   what TensorRT was asked for, such as "the call"
+        accepted  whether TensorRT accepted the request
+        subject   a text that names the request, such as "the call"
         """
         if not accepted:
             messages = self.log.texts("INTERNAL_ERROR", "ERROR") or ["?"]
@@ -99,5 +99,5 @@ class Session:
 
 
 def _stream_handle():
-    """Return the current CUDA stream, as the number that TensorRT wants."""
+    """Return the handle of the current CUDA stream, an integer that TensorRT takes."""
     return torch.cuda.current_stream().cuda_stream
