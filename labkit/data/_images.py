@@ -27,8 +27,9 @@ def read_images(top, names, *, size=None, left_out=None):
     names     names of the files relative to `top`
     size      scale the shorter side of each image to so many pixels and cut out the middle square;
               None: all images must have the same size
-    left_out  dictionary to which {name: `NoPicture`} of each file without a picture is added; such
-              a file has no row in the tensor. None: such a file is an error
+    left_out  dictionary, or None. To a dictionary, {name: `NoPicture`} is added for each file that
+              gives no picture, and the tensor has no row for the file. With None, such a file is an
+              error
     Raises    DataError, which names the file
     """
     import torch
@@ -54,7 +55,10 @@ def read_images(top, names, *, size=None, left_out=None):
 
 
 def _decoded(top, names, size):
-    """Yield (name, pixels or `NoPicture`) of each file in order, with few files in memory."""
+    """Yield (name, result) of each file in order; the result is a tensor or a `NoPicture`.
+
+    The tensor holds the pixels, uint8 (3, H, W). At most `CHUNK` files are in memory at a time.
+    """
     with ThreadPoolExecutor(usable_cores()) as pool, _without_warnings():
         for start in range(0, len(names), CHUNK):
             chunk = names[start : start + CHUNK]
@@ -68,7 +72,13 @@ def _decoded(top, names, size):
 
 
 def _pixels_or_reason(data, *, size):
-    """Decode the bytes of a picture file; return the `NoPicture` instead of raising it."""
+    """Return the pixels of a picture file's bytes, uint8 (3, H, W), or else a `NoPicture`.
+
+    The `NoPicture` says why the file gives no picture. It is returned, not raised.
+
+    data  the bytes
+    size  as in `read_images`
+    """
     try:
         return pixels_of(data, size)
     except NoPicture as error:
@@ -89,7 +99,10 @@ def _without_warnings():
 def unfit(path, expected, found, fix=FIX, problem="cannot be used"):
     """Return the `DataError` of a picture file, or of a folder of pictures, that cannot be used.
 
-    problem  end of the sentence that begins with the path
+    expected  what should be there, in words
+    found     what is there, in words
+    fix       what the user can do about it
+    problem   end of the sentence that begins with the path
     """
     return DataError(f"{path} {problem}.", expected=expected, found=found, fix=fix)
 
@@ -104,7 +117,12 @@ def unusable(path, reason):
 
 
 def _several_sizes(path, image, images):
-    """Return the `DataError` of an image whose size differs from those of the images before it."""
+    """Return the `DataError` of an image whose size differs from those of the images before it.
+
+    path    path of the image's file
+    image   the image, (3, H, W)
+    images  the images before it, (N, 3, H, W)
+    """
     return unfit(
         path,
         f"height and width {tuple(images.shape[-2:])}",
@@ -117,6 +135,10 @@ def _several_sizes(path, image, images):
 def require_few(top, left_out, total):
     """Raise DataError where too many files of a folder give no picture.
 
+    Too many are more than `MOST_UNUSABLE` of the picture files (25 %), or, of all files, more than
+    `MOST_NO_PICTURES` (75 %) that are no picture files.
+
+    top       the folder
     left_out  {name: `NoPicture`} of the files that give no picture
     total     number of all files
     """
@@ -137,12 +159,19 @@ def require_few(top, left_out, total):
 
 
 def _meant_as_picture(name, reason):
-    """Return whether a file without a picture was meant to be one: by its name or its beginning."""
+    """Return whether a file that gives no picture was meant as one.
+
+    It was if its name ends as that of a picture file, or its first bytes are those of one.
+
+    reason  the `NoPicture` of the file
+    """
     return reason.kind == "damaged" or name.lower().endswith(ENDINGS)
 
 
 def summary(left_out, total):
-    """Return how many files are left out, with a line for each kind of reason; "" without any.
+    """Return a text that says how many files are left out, with a line for each kind of reason.
+
+    The text is "" where `left_out` is empty.
 
     left_out  {name: `NoPicture`}
     total     number of all files
@@ -164,5 +193,6 @@ def summary(left_out, total):
 
 @lru_cache(maxsize=1024)
 def tell(text):
-    """Print a message on stderr, once in this process: a folder may be read several times."""
+    """Print a message on stderr, but only once in this process, even if its folder is read again.
+    """
     print(text, file=sys.stderr)

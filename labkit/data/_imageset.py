@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_items(data, n):
-    """Raise DataError unless a data set has `n` items, and `n` is above 0."""
+    """Raise DataError unless `n` items can be taken from a data set: 1 to its length."""
     if not 0 < n <= len(data):
         raise DataError(
             f"{n} items cannot be taken from {data.name} {data.split}.",

@@ -137,10 +137,11 @@ def _folder_images(name, split, size):
 
 
 def _require_all_classes(level, label_of, classes, left_out):
-    """Raise DataError for a folder where a class has no picture left.
+    """Raise DataError where one of the classes has no picture that could be decoded.
 
     level     folder of the split
     label_of  {file: label}
+    classes   names of the classes, at the positions of their labels
     left_out  {file: `NoPicture`}
     """
     usable = {label for file, label in label_of.items() if file not in left_out}
@@ -156,9 +157,13 @@ def _require_all_classes(level, label_of, classes, left_out):
 
 
 def _tell(level, classes, left_out, count):
-    """Print which files of a folder are left out, and which class names nearly coincide.
+    """Print which files of a folder are left out, and which names of classes look alike.
 
-    count  number of images that are not left out
+    Names look alike where only their case or the spaces at their ends differ: "Cat" and "cat".
+
+    level     folder of the split
+    left_out  {name: `NoPicture`}
+    count     number of images that are not left out
     """
     if left_out:
         tell(f"{level}: {summary(left_out, count + len(left_out))}")

@@ -35,8 +35,8 @@ _WHITE_IS_ZERO = 0  # a value of the tag `_PHOTOMETRIC`
 class NoPicture(Exception):
     """The reason why a file gives no picture.
 
-    kind    the reason in a few words that hold for many files
-    detail  what the reason says about this file; "" where there is no more to say
+    kind    the reason without details, such as "damaged": files are grouped by it
+    detail  the details of this file, such as "6000 x 9000 pixels"; "" where there are none
     """
 
     def __init__(self, kind, detail=""):
@@ -141,11 +141,12 @@ def _upright(image):
 
 
 def _upper_bits(image, depth, *, negative):
-    """Return a grey image of `depth` bits as a grey image of 8 bits.
+    """Return a grey image of `depth` bits as a grey image of 8 bits, which keeps the upper 8 bits.
 
-    A value that the file calls transparent becomes white.
+    Pixels with the value that the file declares transparent become white.
 
-    negative  True: 0 is white in the file
+    image     Pillow image
+    negative  True: in the file 0 is white
     """
     import numpy as np
     from PIL import Image

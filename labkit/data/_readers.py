@@ -51,19 +51,21 @@ def cifar10(split, archive):
 
 
 def cifar100(split, archive):
-    """Return a split of CIFAR-100 with the 100 fine classes, in the form that `cifar10` returns."""
+    """Return a split of CIFAR-100: uint8 (N, 3, 32, 32), int64 (N,), names of the 100 fine classes.
+    """
     from torchvision.datasets import CIFAR100
 
     return _cifar(CIFAR100, "cifar100", split, archive)
 
 
 def _cifar(dataset_class, name, split, archive):
-    """Return a split of CIFAR, read by torchvision, in the form that `cifar10` returns.
+    """Return a split of CIFAR: uint8 (N, 3, 32, 32), int64 (N,), names of the classes.
 
-    dataset_class  class of torchvision
-    name           name of the set in labkit
-    Raises         DataError where a file of the archive has another md5 than torchvision knows; the
-                   file is then not opened
+    dataset_class  class of torchvision that reads the set, such as `CIFAR10`
+    name           name of the set in labkit, for the error
+    archive        path of the .tar.gz
+    Raises         DataError where a file is missing from the archive, or has another md5 than
+                   torchvision expects. torchvision compares the md5 before it opens a file
     """
     import torch
 
@@ -148,7 +150,7 @@ def tiny_imagenet(split, archive):
 
 
 def _train_files(top, wnids):
-    """Return {file below `top`: wnid} of the train split."""
+    """Return {path of an image file below `top`: wnid} of the train split."""
     wnid_of = {}
     for wnid in wnids:
         for line in _lines(top / "train" / wnid / f"{wnid}_boxes.txt"):
@@ -158,7 +160,7 @@ def _train_files(top, wnids):
 
 
 def _validation_files(top):
-    """Return {file below `top`: wnid} of the validation split."""
+    """Return {path of an image file below `top`: wnid} of the validation split."""
     wnid_of = {}
     for line in _lines(top / "val/val_annotations.txt"):
         name, wnid = line.split("\t")[:2]
@@ -167,7 +169,8 @@ def _validation_files(top):
 
 
 def _class_names(top, wnids):
-    """Return the first name of each class; the wnid where words.txt has no name."""
+    """Return a name for each class: the first in words.txt, or the wnid where words.txt has none.
+    """
     names_of = {}
     for line in _lines(top / "words.txt"):
         wnid, _, names = line.partition("\t")
