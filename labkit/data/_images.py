@@ -193,6 +193,8 @@ def summary(left_out, total):
 
 @lru_cache(maxsize=1024)
 def tell(text):
-    """Print a message on stderr, but only once in this process, even if its folder is read again.
+    """Print a message on stderr, but the same message only once in this process.
+
+    A folder may be read several times.
     """
     print(text, file=sys.stderr)

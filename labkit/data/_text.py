@@ -33,8 +33,7 @@ class Paragraph(NamedTuple):
 
     @property
     def location(self) -> str:
-        """Return the lesson and the section of the paragraph: "07_large_batch_tricks: 1. The gap".
-        """
+        """Return lesson and section as one text: "07_large_batch_tricks: 1. The gap"."""
         return f"{self.lesson}: {self.section}" if self.section else self.lesson
 
 
