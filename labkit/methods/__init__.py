@@ -37,10 +37,10 @@ class Hooks:
         """Act in each step after the optimizer has changed the weights."""
 
     def result(self, model):
-        """Return the model that is tested, and that remains after the training.
+        """Return the model that is tested, and that the training leaves at its end.
 
-        This is `model`, or a copy with other weights. The names in its state dict are those of
-        `model`. The running statistics of batch norm in a copy are computed anew.
+        It is `model`, or a copy with other weights, such as an average. The copy has the same names
+        in its state dict. The training loop recomputes batch norm's running statistics in a copy.
         """
         return model
 
