@@ -1,6 +1,8 @@
 """The judge of the last lesson: lets each file answer an exam, looks for cheating, and scores.
 
-    score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])  # a list of `Score`
+This returns a list with a `Score` for each file:
+
+    score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])
 
 The exam is drawn after all files have been read, and its labels are not passed to the process of a
 file. Each file is loaded in a new process, which has a folder of its own, and limits of memory and

@@ -1,6 +1,8 @@
 """The judge of lesson 11: trains recipes anew, with new seeds and splits, and measures the time.
 
-    race([read_recipe("recipe.toml")], RACES["quick"])  # a list of `Raced`
+This returns a list with a `Raced` for each recipe:
+
+    race([read_recipe("recipe.toml")], RACES["quick"])
 """
 
 import secrets

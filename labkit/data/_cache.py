@@ -54,7 +54,9 @@ def cached(path, digest, build):
 
 
 def _read(path, digest):
-    """Return (images, labels, facts) of a cache file; None where it is broken or of another digest.
+    """Return (images, labels, facts) of a cache file; None where it is broken or outdated.
+
+    A file is outdated if it stores another digest than `digest`.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -27,9 +27,8 @@ def read_images(top, names, *, size=None, left_out=None):
     names     names of the files relative to `top`
     size      scale the shorter side of each image to so many pixels and cut out the middle square;
               None: all images must have the same size
-    left_out  dictionary, or None. To a dictionary, {name: `NoPicture`} is added for each file that
-              gives no picture, and the tensor has no row for the file. With None, such a file is an
-              error
+    left_out  a dictionary that receives {name: `NoPicture`} of each file that gives no picture; the
+              tensor has no row for such a file. None: such a file is an error
     Raises    DataError, which names the file
     """
     import torch
@@ -89,7 +88,8 @@ def _pixels_or_reason(data, *, size):
 def _without_warnings():
     """Silence Pillow's warnings about sizes and EXIF data.
 
-    `pixels_of` refuses a picture with a reason where such a warning matters.
+    They are not needed: `pixels_of` raises a `NoPicture` for a picture that is too large, and
+    leaves a picture with broken EXIF data as it is.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -135,8 +135,9 @@ def _several_sizes(path, image, images):
 def require_few(top, left_out, total):
     """Raise DataError where too many files of a folder give no picture.
 
-    Too many are more than `MOST_UNUSABLE` of the picture files (25 %), or, of all files, more than
-    `MOST_NO_PICTURES` (75 %) that are no picture files.
+    There are two limits. Of the files that were meant as pictures, at most `MOST_UNUSABLE` (25 %)
+    may give none. Of all files, at most `MOST_NO_PICTURES` (75 %) may be files that were not meant
+    as pictures.
 
     top       the folder
     left_out  {name: `NoPicture`} of the files that give no picture
@@ -161,7 +162,7 @@ def require_few(top, left_out, total):
 def _meant_as_picture(name, reason):
     """Return whether a file that gives no picture was meant as one.
 
-    It was if its name ends as that of a picture file, or its first bytes are those of one.
+    That is so if its name has the ending of a picture file, or if its content begins like one.
 
     reason  the `NoPicture` of the file
     """

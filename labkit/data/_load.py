@@ -31,9 +31,12 @@ def load(
     name    one of `labkit.data.names()`; "folder:<path>", with a folder for each class; or
             "course-text"
     split   "train" or "test"; the "test" of tiny-imagenet is its official `val`
-    limit   take only so many items, of each class the same share; None: all
-    size    only for "folder:<path>": scale every image to so many pixels a side
-    Raises  DataError: the set is missing or damaged; the error says what to do
+    limit   take only so many items: of images the same share of each class, of text the first
+            pieces; None: all
+    size    only for "folder:<path>": scale each image to so many pixels on its shorter side, and
+            cut out the middle square
+    Raises  DataError: the set is missing or damaged; the error says what to do. LabError: there is
+            no such set or split
     """
     require_known(split, ("train", "test"), "split")
     if size is not None and not name.startswith("folder:"):

@@ -51,7 +51,9 @@ def cifar10(split, archive):
 
 
 def cifar100(split, archive):
-    """Return a split of CIFAR-100: uint8 (N, 3, 32, 32), int64 (N,), names of the 100 fine classes.
+    """Return a split of CIFAR-100: uint8 (N, 3, 32, 32), int64 (N,), names of the classes.
+
+    There are 100 classes: those that the set calls fine.
     """
     from torchvision.datasets import CIFAR100
 
@@ -120,15 +122,15 @@ def _unpack(file, folder):
 def tiny_imagenet(split, archive):
     """Return a split of Tiny-ImageNet: uint8 (N, 3, 64, 64), int64 (N,), names of the classes.
 
-    torchvision has no reader for this set. A class has a number such as n01443537, the wnid. These
-    files of the zip, below tiny-imagenet-200/, are read:
+    torchvision has no reader for this set. A class is identified by a code such as n01443537, its
+    wnid. These files of the zip, below tiny-imagenet-200/, are read:
 
     wnids.txt                      a wnid per line; the position is the label
     words.txt                      wnid, tab, names of the class
     train/<wnid>/<wnid>_boxes.txt  names of the files in train/<wnid>/images/
     val/val_annotations.txt        name of a file in val/images/, tab, wnid
 
-    The images in test/ have no published labels: the split "test" is val/.
+    The images in test/ have no published labels. Therefore the split "test" is val/.
 
     Source  Le and Yang 2015; https://cs231n.stanford.edu/
     """
@@ -169,7 +171,9 @@ def _validation_files(top):
 
 
 def _class_names(top, wnids):
-    """Return a name for each class: the first in words.txt, or the wnid where words.txt has none.
+    """Return a name for each class, in the order of `wnids`.
+
+    It is the first name in words.txt, or the wnid where words.txt has none.
     """
     names_of = {}
     for line in _lines(top / "words.txt"):

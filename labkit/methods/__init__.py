@@ -30,7 +30,8 @@ class Hooks:
     def before_update(self, model):
         """Act in each step before the optimizer changes the weights.
 
-        The gradients are final: without the loss scaling of half precision, and clipped.
+        The gradients are final then: the loss scaling of half precision is undone, and they are
+        clipped.
         """
 
     def after_update(self, model):

@@ -26,7 +26,8 @@ class ScheduleFree(torch.optim.Optimizer):
 
     params    weights, or (name, weight) pairs
     lr        may rise in a warm-up; steps at a low rate count less in x
-    momentum  0 to 1: y is z at 0, and x at 1. It stands where SGD has its momentum
+    momentum  0 to 1: y is z at 0, and x at 1. `TrainConfig.momentum`, which is SGD's momentum, sets
+              it
 
     The running statistics of batch norm were collected at y. Before each test the training loop
     recomputes them at x over the training images. A running average of the statistics would not do:

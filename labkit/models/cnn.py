@@ -1,7 +1,7 @@
 """A plain convolutional network for small images, in three sizes.
 
-Each block has two convolutions with batch norm and ReLU, halves the image and doubles the channels.
-One linear layer follows the last block.
+It has three blocks of two convolutions with batch norm and ReLU. Each block halves the image, and
+has twice the channels of the block before. One linear layer follows.
 """
 
 from collections.abc import Callable

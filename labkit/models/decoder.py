@@ -1,7 +1,8 @@
-"""A Llama-like decoder in plain torch: for each token it reads, it predicts the next one.
+"""A Llama-like decoder in plain torch: at each token, it predicts the next one.
 
 It has root mean square norms, rotary positions, grouped queries and SwiGLU, and no bias anywhere.
 The tokens are bytes. A `Cache` keeps keys and values, so that no token has to be read twice.
+
 Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864; Ainslie et al.
         2023, arXiv:2305.13245
 """

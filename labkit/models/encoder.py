@@ -106,7 +106,7 @@ class UnitLength(nn.Module):
 
 
 def initialize(layer):
-    """Draw BERT's initial weights: normal with standard deviation 0.02, no bias."""
+    """Draw BERT's initial weights of a layer: normal with standard deviation 0.02; biases are 0."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):
         nn.init.normal_(layer.weight, std=0.02)
     if isinstance(layer, nn.Linear):

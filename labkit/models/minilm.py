@@ -108,7 +108,7 @@ def tokens(texts, *, longest=LONGEST):
 
     longest  most tokens; the rest of a longer text is cut off
 
-    The result begins with the token [CLS] and ends with the token [SEP]. Where a text itself holds
+    Each tensor begins with the token [CLS] and ends with the token [SEP]. Where a text itself holds
     the characters "[CLS]" or "[SEP]", they become ordinary tokens.
     """
     tokenizer = _tokenizer()

@@ -44,7 +44,7 @@ def _in_fp32_at_least(x):
 
 
 def _launch(kernel, *tensors):
-    """Run a kernel over all elements of some tensors; one program of it works on `BLOCK` elements.
+    """Run a kernel over all elements of some tensors, `BLOCK` elements in each of its programs.
 
     tensors  inputs and output of the kernel, all with the same shape and strides
     """
