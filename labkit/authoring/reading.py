@@ -233,8 +233,8 @@ def _is_silent(expression):
     """Return whether the expression at the end of a cell is known to show no table.
 
     It shows none if it is a string or another constant, a call of print(...), or a call of a
-    function that lessons use, such as check(). A call of display(...) is counted elsewhere, and so
-    is True here.
+    function that lessons use, such as check(). For a call of display(...) the result is True as
+    well, because such calls are counted elsewhere.
     """
     if isinstance(expression, ast.Call):
         return _name(expression) in {*SILENT, "display", "check", "hint", "show"}

@@ -60,14 +60,14 @@ def answer_exam(
 ) -> Answers:
     """Check a file, load it into its engine, and let it answer the exam. Returns `Answers`.
 
-    Called in the process of the file.
+    The judge calls this in the process of the file.
 
     path       path of the submitted file; nothing else lies in its folder
     engine     name of the engine, such as "onnxruntime"
     reference  path of the reference network
     pictures   float32 (2 n, 1, 28, 28)
-    timed      (rounds,) positions in `pictures` of those that are also asked one per call, with the
-               clock running
+    timed      (rounds,) positions of the pictures that are also asked one per call, with the clock
+               running
     seed       seed of the order in which the sessions take turns
     Raises     LabError where the file is not a plain network from (N, 1, 28, 28) to (N, 10)
     """

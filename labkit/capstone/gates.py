@@ -85,7 +85,7 @@ def _form(value):
 def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
     """Raise LabError unless a picture alone gets the answer that it gets in a batch.
 
-    `MAX_DIFFERENT_ALONE` of the pictures may differ.
+    At most the share `MAX_DIFFERENT_ALONE` of the pictures may get another answer.
 
     batched, single  (n, 10) answers to the same pictures
     """
@@ -100,8 +100,9 @@ def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
 def require_as_written(as_written: np.ndarray, engine_answers: np.ndarray) -> None:
     """Raise LabError unless the engine computes what the file says.
 
-    It raises where the answers differ too much in decibels (below `ENGINE_DB`), where more than
-    `MAX_DIFFERENT_FROM_FILE` of the pictures get another answer, and where all get the same.
+    It raises in three cases: the signal-to-noise ratio of the engine's answers is below `ENGINE_DB`
+    decibels; more than the share `MAX_DIFFERENT_FROM_FILE` of the pictures get another answer; all
+    pictures get the same answer.
 
     as_written      (n, 10) answers of the file in ONNX Runtime without graph optimizations
     engine_answers  (n, 10) answers of the submission's engine to the same pictures

@@ -33,8 +33,8 @@ class Race:
     name       "quick", "lab" or "paper"
     dataset    name of the data set
     accuracy   least mean over the seeds of the accuracy on the test images, 0 to 1
-    reference  the reference `Recipe`. The points of a recipe are the reference's training time over
-               its own
+    reference  the reference `Recipe`. A recipe's points are the reference's training time over the
+               recipe's training time
     seeds      number of trainings of each recipe, each with a split of its own into training and
                test images
     tested     number of test images in a split
@@ -147,8 +147,8 @@ def race(
     against  the `Race`: target and reference
     seeds    decide splits, weights and orders; None: drawn now
     apart    True: each training runs in a process of its own. False: all run in this process, which
-             saves the starts of the processes. A training that crashes, or never ends, then does so
-             to this process, so choose False for your own recipes only
+             saves the starts of the processes. But then a training that crashes, or never ends,
+             takes this process with it, so choose False only for your own recipes
     returns  a list of `Raced`, the reference recipe's first. A recipe that fails has no score, and
              the others go on
     Raises   LabError where the reference recipe cannot be trained

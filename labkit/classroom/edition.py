@@ -1,7 +1,7 @@
 """The student edition: the course as a folder without answers.
 
-Each lesson has a module of exercises. From this module, the reference answers are removed, and the
-checks that compute with them, and all definitions that only these used. In the student edition, a
+Each lesson has a module of exercises. From this module are removed: the reference answers, the
+checks that compute with them, and all definitions that nothing else uses. In the student edition, a
 cell with an unsolved exercise ends with the hint. An exercise whose check was removed is checked
 only when the notebook is handed in. docs/teaching.md describes the edition for instructors.
 """

@@ -145,8 +145,8 @@ def _read(folder, paths):
 def _unreadable(path):
     """Return why a file must not be opened, as the rest of a sentence, or None where it may be.
 
-    A link, a pipe and a device are not opened: reading a pipe would wait for ever, and some devices
-    have no end. Nor is a file of more than `MAX_BYTES`.
+    A link, a pipe, a device and a file of more than `MAX_BYTES` are not opened. Reading a pipe
+    would wait for ever, and some devices have no end.
     """
     try:
         status = path.lstat()

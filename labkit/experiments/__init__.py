@@ -65,9 +65,9 @@ def run(
 ) -> Iterator[Any]:
     """Run an experiment. Each of its rows is written to the ledger, and then yielded.
 
-    The rows carry the key of a new `Run` of this experiment. When all are measured, a `Completion`
-    is written too. An interrupted experiment leaves its rows without it, and `ledger.record` does
-    not record them.
+    The rows carry the key of a new `Run` of this experiment. After the last row, a `Completion` is
+    written. An interrupted experiment leaves its rows without a `Completion`; `ledger.record`
+    records only runs that have one.
 
     name     one of `names()`
     quick    as in `Scale`; True gives the run the profile "quick", False the profile "lab"

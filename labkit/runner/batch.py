@@ -1,9 +1,9 @@
 """Run notebooks as one batch that can be killed and continued.
 
 Each start of a task is an attempt, a row `Attempt` of the ledger. It has a run key of its own,
-`<batch>/<notebook>/<number>`, which the notebook reads from the variable `LABKIT_RUN_KEY`. Two
-batches are the same if their settings, their notebooks and the code of labkit are the same (the
-last two by a digest).
+`<batch>/<notebook>/<number>`, which the notebook reads from the variable `LABKIT_RUN_KEY`. A batch
+is recognised by its settings, and by a digest of its notebooks and of labkit: only a batch with the
+same settings and digest is continued.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Find the notebooks of the course on disk, read their facts, and check their parameters."""
+"""Find the notebooks of the course on disk, read what a batch has to know, and check parameters."""
 
 import ast
 import json
@@ -171,9 +171,9 @@ def digest(paths):
 
     A batch is continued only where its digest is unchanged. The files are the notebooks, the
     modules of their exercises, labkit with its tables and templates, and the data that comes with
-    the course. Not among them are caches of Python and editors, and data sets that the reader has
-    downloaded, which are checked where they are read. Nor does the digest depend on environment
-    variables or the machine.
+    the course. Other files do not count, such as caches, and data sets that the reader has
+    downloaded: these are checked when they are read. Environment variables and the machine do not
+    count either.
 
     paths  paths of the notebooks
     """

@@ -9,7 +9,7 @@ from labkit.errors import LabError, brief
 
 @dataclass(frozen=True)
 class Bounds:
-    """The numbers from `lowest` to `highest`.
+    """An interval of numbers, from `lowest` to `highest`.
 
     ends  the brackets of the interval: "[" and "]" include the end, "(" and ")" exclude it
     """
@@ -19,7 +19,7 @@ class Bounds:
     ends: str = "[]"
 
     def __contains__(self, number):
-        """Return whether a number lies within; NaN never does."""
+        """Return whether a number lies in the interval; NaN never does."""
         low = self.lowest < number if self.ends[0] == "(" else self.lowest <= number
         high = number < self.highest if self.ends[1] == ")" else number <= self.highest
         return low and high  # NaN is neither

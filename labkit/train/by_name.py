@@ -30,9 +30,10 @@ class Training:
 
     name     name of the checkpoint file and of the profile file, without ending
     network  the network to train
-    train    the training images, a `labkit.data.ImageSet` that fits the network (or a `TextSet`)
-    test     the test images, likewise
+    train    the data to train on, a `labkit.data.ImageSet` or `TextSet` that fits the network
+    test     the data to test on, of the same class
     config   a `TrainConfig`
+    device   device to train on
     """
 
     name: str

@@ -88,8 +88,8 @@ def fit(
     data        a `labkit.data.ImageSet` to train on, or a pair: one to train on and one to test on
                 after each epoch
     config      a `TrainConfig`; None: its defaults
-    checkpoint  path of a .pt file that is written after each epoch. If the file exists, its
-                training is continued. Its config must be this config, except for `epochs` and for
+    checkpoint  path of a .pt file that is written after each epoch. If the file exists, the
+                training in it is continued. Its config may differ from `config` in `epochs`, and in
                 settings that do not change what is learned, such as `workers`
     hooks       {name: `labkit.methods.Hooks`} of methods that take part besides those of the config
     Raises      NotFinite at most one step after a loss that is NaN or infinite; OutOfMemory;
@@ -268,9 +268,9 @@ class _Run:
         """Return the model to be tested and kept: the trained one, or a copy with other weights.
 
         Batch norm's running statistics belong to the weights of the trained model. For a copy with
-        other weights they are recomputed.
+        other weights they are recomputed over the images of an epoch.
 
-        batches  (images, labels) of a training epoch, over whose images they are recomputed
+        batches  (images, labels) of this epoch
         """
         model = self.model
         for component in (self.optimizer, *self.methods.values()):
@@ -302,9 +302,10 @@ def _freeze_all_but_the_head(model):
 
 
 def _faster_form(model, config, watched):
-    """Return the model compiled by TorchScript or torch.compile, or, without both, as it is.
+    """Return the model compiled by TorchScript or torch.compile, as the config asks.
 
-    A compiled form shares the weights of the model.
+    A compiled form shares the weights of the model. Returns the model itself where the config asks
+    for neither.
 
     watched  the `Watched` around the model, which torch.compile compiles; None: do not compile
     """

@@ -90,8 +90,8 @@ def has_momentum(config):
 def set_rate(optimizer, config, *, step, steps):
     """Set the learning rate of a step; the schedule onecycle sets the momentum, too.
 
-    step   0-based
-    steps  of the whole training
+    step   number of the step, from 0
+    steps  number of steps of the whole training
     """
     if config.schedule == "onecycle":
         rate, momentum = _one_cycle(step, steps)

@@ -90,8 +90,8 @@ def share(numerator: Any, denominator: Any) -> Interval:
 
     Both means are uncertain, and they are correlated. By Fieller's theorem, a ratio r lies in the
     interval if the mean of numerator - r * denominator does not differ significantly from 0 by
-    Student's t test. Where the mean of the denominator itself does not, the ratio could be
-    anything, and the interval is infinite.
+    Student's t test. If the mean of the denominator does not differ significantly from 0, the ratio
+    could be anything, and the interval is infinite.
 
     Source  Fieller, "Some problems in interval estimation", 1954
     """

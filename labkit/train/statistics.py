@@ -1,6 +1,6 @@
 """Recompute the running statistics of batch norm, and correct them for batches cut into parts.
 
-Other norms with running statistics are treated alike.
+The same is done for other norms with running statistics.
 """
 
 from collections.abc import Iterable, Iterator

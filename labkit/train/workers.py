@@ -44,8 +44,8 @@ def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = F
 
     The jobs run in worker processes, one thread each, where `device` is "cpu", torch has more than
     one thread, and there are two jobs or more. Otherwise they run one after the other in this
-    process. So they do where processes cannot work together on this system; then a warning says
-    why.
+    process. Where processes cannot work together on this system, the jobs run in this process as
+    well, and a warning says why.
 
     task    a function of a module, or a partial of one
     device  device of the jobs
@@ -120,9 +120,10 @@ class Obstacle(NamedTuple):
 def obstacle() -> Obstacle | None:
     """Return the `Obstacle` that keeps processes from working together here, or None.
 
-    There are two. Processes share semaphores, which Linux keeps in /dev/shm: it may be missing.
-    They exchange tensors and jobs through sockets, whose path may not be long: it begins with the
-    temporary folder, whose path may be too long already on a cluster.
+    Two obstacles are possible. Processes share semaphores, which Linux keeps in /dev/shm; the
+    system may lack that folder. Processes exchange tensors and jobs through sockets in the
+    temporary folder; the path of a socket may not be long, and a cluster may give its jobs a
+    temporary folder with a long path.
     """
     try:
         context().Lock()
