@@ -1,7 +1,7 @@
 """The register of published experiments: where the course treats what five documents contain.
 
-experiments.toml lists the items: each is something that a document measured, planned or taught. The
-published numbers stay in the tables of `labkit.ledger.published`.
+experiments.toml is the register. It lists items: one item is something that a document measured,
+planned or taught. The published numbers themselves are in the tables of `labkit.ledger.published`.
 """
 
 import tomllib
@@ -16,9 +16,23 @@ from labkit.errors import LabError
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One table, row, column, plan or heading of a document.
+    """One table, row, column, plan or heading of a document, and where the course treats it.
 
-    The comment at the top of experiments.toml says what each field holds.
+    key         id of the item in experiments.toml
+    item        name of the item, in a few words
+    published   what the document says, in our words
+    words       what a reader would search for; the section has to contain each
+    lesson      a lesson's name without its number, or a page such as docs/installing.md
+    section     heading of the section that treats the item, without its number
+    table       name of the published table that has the numbers; "" for none
+    rows        {column: [values]}: only rows with these values; {}: all rows
+    columns     only these columns of the table; []: all columns
+    experiment  name of the experiment whose recorded rows belong to the item; "" for none
+    claims      ids of claims of the lesson, whose recorded verdicts the page shows
+    ratios      names of variants in the lesson's comparisons, whose recorded ratios the page shows
+    trainings   True: the page shows the recorded trainings of `experiment`
+    differs     in what the course's experiment differs from the published one, as sentences
+    needs       what is needed to measure it, where that is missing here, such as a GPU
     """
 
     key: str
@@ -38,7 +52,7 @@ class Item:
     needs: str = ""
 
     def find(self) -> tuple[Path, Section]:
-        """Return the path of the lesson or page, and the section of it, that treat the item.
+        """Return (path of the lesson or page, `Section` of it) in which the course treats the item.
 
         Raises  LabError where the lesson, the page or the heading does not exist
         """
@@ -62,9 +76,11 @@ class Item:
 class Source:
     """One of the five documents.
 
+    title        name of the document, the heading on the page
     description  kind, title and date of the document, in words
-    hardware     the machine that its numbers come from
-    remark       what else a reader should know about the document
+    hardware     the machine on which its numbers were measured
+    items        the `Item`s of the document
+    remark       what else a reader should know about the document; "" for nothing
     """
 
     title: str
@@ -76,7 +92,10 @@ class Source:
 
 @cache
 def sources() -> dict[str, Source]:
-    """Return {short key: `Source`} of the five documents, in the order of experiments.toml."""
+    """Return {key: `Source`} of the five documents, in the order of experiments.toml.
+
+    A key is a short name, such as "convnext".
+    """
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     documents = {}
     for key, table in tables.items():

@@ -39,7 +39,7 @@ def as_page() -> str:
 
 
 def _where(item):
-    """Return a link to the section that treats an item."""
+    """Return a link to the section that treats an item: "[lesson: heading](address)"."""
     path, section = item.find()
     name = item.lesson if path.suffix == ".md" else path.stem
     return f"[{name}: {section.heading}]({link_to(path, section, root() / 'docs')})"
@@ -48,7 +48,9 @@ def _where(item):
 def _numbers(item):
     """Return the published numbers of an item in words: "compile, total 145.69 s, 46.16 %; ...".
 
-    The text is empty for an item without a table, and for an item that takes many rows.
+    The text is empty for an item without a table. It is also empty for an item of more than
+    `ROWS_IN_WORDS` rows, or of a whole table of more than `ROWS_OF_WHOLE_TABLE`: the page then only
+    links to the table.
     """
     if not item.table:
         return ""
@@ -79,7 +81,7 @@ def _row_in_words(row):
 def _in_words(column, value):
     """Return a published value as text: "compiled", "46.16 %", "total 145.69 s".
 
-    The column's name stands in front of every number but accuracies and bytes.
+    A number has its column's name in front of it, unless it is an accuracy or a number of bytes.
     """
     if column == "compiled":
         return "compiled" if value else "not compiled"
@@ -96,9 +98,10 @@ def _in_words(column, value):
 
 
 def _table(name):
-    """Return a published table for the page.
+    """Return a published table as a dictionary for the page's template.
 
-    The dictionary holds the table's name, source and hardware, its columns, and its rows as texts.
+    Its keys are "name", "columns" (a list of names), "rows" (a list of lists of texts), and the
+    facts that the table comes with, such as "source" and "hardware".
     """
     frame = published.table(name)
     rows = []
@@ -122,7 +125,13 @@ def _plain(value):
 
 
 class Origin(NamedTuple):
-    """Hardware, instruction set, profile and edition that recorded results come from."""
+    """The origin of recorded results: a machine, a profile and an edition of the course.
+
+    hardware      name of the machine
+    instructions  instruction set of its CPU, such as "AVX512"; "" where it was not recorded
+    profile       "quick", "lab" or "paper"
+    edition       number of the course's edition
+    """
 
     hardware: str
     instructions: str
@@ -141,7 +150,10 @@ class RecordedResults:
         self.origins: list[Origin] = []
 
     def sentences(self, item: Item) -> list[str]:
-        """Return a sentence with origin and date for each recorded result of an item."""
+        """Return a list of sentences, one for each recorded result of an item.
+
+        Each ends with the letter of its origin and its date.
+        """
         lesson = slug(item.lesson)
         sentences = []
         for claim_id in item.claims:
@@ -168,7 +180,10 @@ class RecordedResults:
 
 
 def _rows_of_claim(lesson, claim_id):
-    """Return the recorded rows of a claim that judged today's wording of the claim."""
+    """Return the recorded verdicts on a claim of a lesson, as a DataFrame with one per row.
+
+    A verdict on an earlier wording of the claim is left out.
+    """
     rows = recorded("claims", experiment=lesson)
     rows = rows[rows["claim_id"] == claim_id]
     claim = entry(lesson, claim_id)
@@ -176,21 +191,28 @@ def _rows_of_claim(lesson, claim_id):
 
 
 def _rows_of_arm(lesson, arm):
-    """Return the recorded ratios of an arm of a lesson to its baseline."""
+    """Return the recorded ratios of a variant to its baseline, as a DataFrame with one per row.
+
+    lesson  name of the lesson that compares them
+    arm     name of the variant
+    """
     rows = recorded("ratios", experiment=lesson)
     return rows[rows["arm"] == arm]
 
 
 def _rows_of_trainings(experiment):
-    """Return the recorded trainings of an experiment that ran to their end."""
+    """Return the recorded trainings of an experiment that have a time, as a DataFrame."""
     rows = recorded("trainings", experiment=experiment)
     return rows[rows["total_s"].notna()]
 
 
 def _newest_record(rows):
-    """Return the rows of the newest record of the longest profile.
+    """Return the rows of one record, as a list: the newest among those of the longest profile.
 
-    A record is the set of rows with the same hardware, date and run.
+    A record is all rows with the same hardware, date and run. Profiles are, from short to long,
+    "quick", "lab" and "paper".
+
+    rows  a DataFrame of recorded rows
     """
     if rows.empty:
         return []
@@ -207,7 +229,7 @@ def _newest_record(rows):
 
 
 def _training(row):
-    """Return the seconds of a training in words, with its accuracy where it was tested."""
+    """Return the time of a training in words, followed by its accuracy where it was tested."""
     accuracy = ""
     if row.accuracy == row.accuracy:  # it is not NaN
         accuracy = f", {100 * row.accuracy:.3g} %"
@@ -215,7 +237,10 @@ def _training(row):
 
 
 def _value(row):
-    """Return ", value (low to high)" of a recorded claim; "" where the claim has no value."""
+    """Return ", value (low to high)" of a recorded claim, or "" where the claim has no value.
+
+    The interval is left out where both ends are equal.
+    """
     if row.value is None or row.value != row.value:
         return ""
     unit = row.unit if isinstance(row.unit, str) else ""

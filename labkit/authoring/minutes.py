@@ -13,14 +13,14 @@ SENTENCE = re.compile(r"About \d+ minutes[^.\"\\]*\.")
 
 
 def write() -> dict[str, Reading]:
-    """Count the minutes of each lesson and write them into its first cell and the tables.
+    """Estimate the minutes of each lesson, and write them to all places that state them.
 
-    The tables are those of README.md and docs/teaching.md. In docs/teaching.md the points of the
-    exercises, and the sums of the plans for a term and a workshop, are written as well.
+    These are the first cells of the lessons and the tables of README.md and docs/teaching.md. In
+    docs/teaching.md, some tables are timetables for a term or a workshop: their minutes, exercises
+    and points are written, too.
 
-    Returns {lesson: its `Reading`}.
-
-    Raises  LabError where a first cell or a table has no minutes that could be replaced
+    Returns  {name of a lesson: its `Reading`}
+    Raises   LabError where a first cell or a table has no minutes that could be replaced
     """
     readme = root() / "README.md"
     teaching = root() / "docs" / "teaching.md"
@@ -45,7 +45,9 @@ def write() -> dict[str, Reading]:
 def _replaced(path: Path, text, pattern, replacement):
     """Return the text of the file `path` with the first match of `pattern` replaced.
 
-    Raises  LabError where nothing matches
+    pattern      a compiled regular expression
+    replacement  as for `re.sub`
+    Raises       LabError where nothing matches
     """
     _require_place(path, text, pattern)
     return pattern.sub(replacement, text, count=1)

@@ -1,8 +1,8 @@
 """Fills the tables of docs/teaching.md with minutes, exercises and points.
 
-Some tables list the lessons, others are plans for a term or a workshop. A column "minutes" counts
-the lessons or the sections that the column left of it names: "00, 01" names lessons, "00: 0-3, 5;
-02: 4" names sections (section 0 is the text before the first numbered heading). A column
+Some tables list the lessons; others are plans, the timetables of a term or a workshop. The cell to
+the left of the column "minutes" names what is counted: "00, 01" names lessons, and "00: 0-3, 5; 02:
+4" names sections of lessons. Section 0 is the text before the first numbered heading. A column
 "exercises, points" further to the right counts the exercises of the same lessons or sections.
 """
 
@@ -18,9 +18,11 @@ TASKS = "exercises, points"
 
 
 def filled(page: str) -> str:
-    """Return a page in Markdown with the numbers of its plans counted anew.
+    """Return a page in Markdown with the numbers in its tables counted anew.
 
     Text, and tables without a column "minutes", stay as they are.
+
+    Raises  LabError where a table names a lesson or a section that does not exist
     """
     course = {lesson.name[:2]: lesson for lesson in lessons()}
     lines = []
@@ -43,8 +45,9 @@ def _cells(line):
 def _filled_row(line, titles, course):
     """Return a row of a table with its minutes, exercises and points counted anew.
 
+    line    the row in Markdown
     titles  titles of the table's columns
-    course  {number of a lesson: its `LessonPage`}
+    course  {number of a lesson, such as "00": its `LessonPage`}
     """
     cells = _cells(line)
     minutes = tasks = None
@@ -60,10 +63,11 @@ def _filled_row(line, titles, course):
 
 
 def _count(steps, course):
-    """Return (minutes, exercises) of the lessons or sections that a cell names.
+    """Return (minutes, list of exercises) of the lessons or sections that a cell names.
 
     steps   lessons, such as "00, 01", or sections, such as "00: 0-3, 5; 02: 4"
-    course  {number of a lesson: its `LessonPage`}
+    course  {number of a lesson, such as "00": its `LessonPage`}
+    Raises  LabError where a lesson or a section does not exist
     """
     unknown = set(re.findall(r"\d\d(?=[:,]|$)", re.sub(r": [^;]*", ":", steps))) - set(course)
     if unknown:
@@ -74,9 +78,12 @@ def _count(steps, course):
 
 
 def _count_lessons(numbers, course):
-    """Return (minutes, exercises) of whole lessons.
+    """Return (minutes, list of exercises) of whole lessons.
 
-    The minutes are the sum of those that the first cells of the lessons state.
+    The minutes of each lesson are rounded to five, as its first cell states them, and then added.
+
+    numbers  such as "00, 01"
+    course   as in `_count`
     """
     minutes = 0
     tasks = []
@@ -88,7 +95,14 @@ def _count_lessons(numbers, course):
 
 
 def _count_sections(steps, course):
-    """Return (minutes, exercises) of sections of lessons."""
+    """Return (minutes, list of exercises) of sections of lessons.
+
+    The minutes of the sections are added, and the sum is rounded to five.
+
+    steps   such as "00: 0-3, 5; 02: 4"
+    course  as in `_count`
+    Raises  LabError where a section does not exist
+    """
     minutes = 0.0
     tasks = []
     for lesson_steps in steps.split("; "):

@@ -1,8 +1,8 @@
 """Estimates the minutes that a lesson, or some of its sections, take a reader.
 
 Minutes  words / 200 + lines of code / 12 + 2 per picture + 0.5 per small table or prediction + the
-         minutes that the exercises state. A picture that grows, drawn several times from the same
-         object, counts once
+         minutes that the exercises state. A picture that is drawn several times from the same
+         object, each time with more in it, counts once
 Source   the rates are estimates of this course's authors; trial readers needed about as long
 """
 
@@ -29,7 +29,15 @@ NO_PICTURES = {"canvas", "log_axis", "front_in_words", "numbered"}
 
 
 class Reading(NamedTuple):
-    """The counts that the estimate needs: words, lines of code, pictures and so on."""
+    """What the estimate of the minutes needs from a lesson.
+
+    words        number of words of prose, and of long strings in code
+    lines        number of lines of code
+    pictures     number of pictures
+    tables       number of tables
+    predictions  number of questions that ask for a prediction
+    exercises    minutes that the exercises state, in all
+    """
 
     words: int
     lines: int
@@ -74,7 +82,7 @@ def reading(lesson: LessonPage) -> Reading:
 
 
 def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
-    """Return {section number: (its `Reading`, its exercises)} of a lesson.
+    """Return {number of a section: (its `Reading`, list of its exercises)} of a lesson.
 
     Section 0 is all that stands before the first numbered heading. What stands below a heading
     without a number, such as "Yours", is left out.
@@ -99,7 +107,11 @@ def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
 
 
 def _reading_of(cells, tasks):
-    """Return the `Reading` of some cells; `tasks` are the exercises in them."""
+    """Return the `Reading` of some cells.
+
+    cells  cells of a notebook, with Markdown and code
+    tasks  the exercises in these cells
+    """
     prose = [cell.source for cell in cells if cell.cell_type == "markdown"]
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     trees = [_parsed(source) for source in code]
@@ -132,13 +144,18 @@ def _parsed(source):
 
 
 def _count_words(text):
-    """Count the words of a text in Markdown; code between fences has none."""
+    """Count the words of a text in Markdown, without the code between fences."""
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     return len(prose.split())
 
 
 def _count_words_in_strings(tree):
-    """Count the words of the long strings in code, which are sentences, such as claims."""
+    """Count the words of the long strings in code.
+
+    Long strings, such as claims, are sentences that a reader reads.
+
+    tree  syntax tree of a cell
+    """
     total = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -164,10 +181,13 @@ def _name(call):
 
 
 def _count_pictures(trees):
-    """Count the calls that draw a picture.
+    """Count the pictures that cells draw.
 
-    A function of `plots` counts once for each first argument that it is called with. Each
-    canvas(...) counts as well; in a cell without a canvas, each .plot(...) counts.
+    A function of `plots` counts as a picture. Calls of the same function with the same first
+    argument, in whatever cells, count once. Each canvas(...) counts as well; in a cell without a
+    canvas, each .plot(...) counts.
+
+    trees  a syntax tree per cell
     """
     drawn = set()
     by_hand = 0
@@ -193,6 +213,8 @@ def _count_tables(trees):
 
     A table is a call of display(...), or the expression at the end of a cell that draws no picture.
     The same expression in several cells counts once.
+
+    trees  a syntax tree per cell
     """
     tables = set()
     for tree in trees:
@@ -208,10 +230,11 @@ def _count_tables(trees):
 
 
 def _is_silent(expression):
-    """Return whether an expression at the end of a cell shows no table.
+    """Return whether the expression at the end of a cell is known to show no table.
 
-    Silent are strings and other constants, print(...), and the functions of a lesson, such as
-    check().
+    It shows none if it is a string or another constant, a call of print(...), or a call of a
+    function that lessons use, such as check(). For a call of display(...) the result is True as
+    well, because such calls are counted elsewhere.
     """
     if isinstance(expression, ast.Call):
         return _name(expression) in {*SILENT, "display", "check", "hint", "show"}

@@ -23,7 +23,8 @@ class Section(NamedTuple):
 
     heading  the heading with its number, such as "1. The gap"
     text     heading, prose and code (without outputs) until the next heading of the same or a
-             higher level. The section of a title (level 1) ends at the next heading of any level
+             higher level. But the section of a title (level 1) ends at the next heading of any
+             level
     """
 
     heading: str
@@ -31,7 +32,10 @@ class Section(NamedTuple):
 
     @property
     def name(self):
-        """Return the heading without its number, because numbers change more often than words."""
+        """Return the heading without its number.
+
+        Sections are looked up by this name, because their numbers change more often than the words.
+        """
         return NUMBER.sub("", self.heading)
 
 
@@ -92,7 +96,8 @@ def find_section(path: Path, name: str) -> Section:
 def link_to(path: Path, section: Section, folder: Path) -> str:
     """Return the link from a page in `folder` to a section of the file `path`.
 
-    JupyterLab and the websites of git hosts make the anchors that the link ends in.
+    The link is a relative path and "#" with an anchor, in the form that JupyterLab gives to
+    headings of a notebook, or that the websites of git hosts give to headings of a page.
     """
     if path.suffix == ".ipynb":
         anchor = section.heading.replace(" ", "-")
@@ -102,9 +107,9 @@ def link_to(path: Path, section: Section, folder: Path) -> str:
 
 
 def missing_words(words: list[str], text: str) -> list[str]:
-    """Return the words or phrases that do not stand in a text as whole words.
+    """Return those of some words or phrases that do not stand in a text as whole words.
 
-    Upper and lower case, and singular and plural, count as the same.
+    Upper and lower case count as the same. A plural in the text also counts for its singular.
     """
     plain_text = _plain(text)
     missing = []

@@ -1,6 +1,7 @@
-"""The exam of one submitted file, in a process of its own.
+"""Lets one submitted ONNX file answer the exam, in a process of its own.
 
-The process checks the file, loads it beside the reference network, and lets both answer.
+The exam is a set of pictures to classify. The process checks the file, loads it beside the
+reference network, and lets both answer.
 """
 
 import math
@@ -38,13 +39,12 @@ class Answers:
     """The answers and the times of a submitted file, measured in the process of the file.
 
     precision   the number format of the file's weights, such as "int8"
-    times       {session: (rounds,) seconds of computing per call} of four sessions: the
-                "submission", the "reference" network, a second session of the reference network,
-                "again" (the difference of these two is noise), and the "floor", a network that
-                computes nothing
+    times       {name of a session: (rounds,) seconds of computing per call}. The "submission" is
+                the file; "reference" and "again" are two sessions of the reference network, whose
+                difference is noise; "floor" is a network that computes nothing
     single      (rounds, 10) the submission's answers to the timed pictures, one picture per call
     batched     (2 n, 10) the submission's answers to all pictures, in batches
-    as_written  (rounds, 10) the file's answers to the timed pictures in ONNX Runtime without graph
+    as_written  (rounds, 10) answers to the timed pictures by the file in ONNX Runtime without graph
                 optimizations
     """
 
@@ -60,14 +60,16 @@ def answer_exam(
 ) -> Answers:
     """Check a file, load it into its engine, and let it answer the exam. Returns `Answers`.
 
-    Called in the process of the file.
+    The judge calls this in the process of the file.
 
     path       path of the submitted file; nothing else lies in its folder
+    engine     name of the engine, such as "onnxruntime"
     reference  path of the reference network
     pictures   float32 (2 n, 1, 28, 28)
-    timed      (rounds,) numbers of the pictures that are asked one per call, with the clock running
+    timed      (rounds,) positions of the pictures that are also asked one per call, with the clock
+               running
     seed       seed of the order in which the sessions take turns
-    Raises     LabError where the file is not a plain network of the form asked for
+    Raises     LabError where the file is not a plain network from (N, 1, 28, 28) to (N, 10)
     """
     openers = _openers(engine)
     if path.suffix == ".gz":
@@ -108,15 +110,17 @@ def _decoded(path):
 
 
 def _openers(engine):
-    """Return two functions that open a network: {"submission": ..., "beside it": ...}.
+    """Return {"submission": function, "beside it": function}: two functions that open a network.
 
-    "submission" opens the submitted file in its engine, "beside it" opens the networks that it is
-    compared with in ONNX Runtime. Each takes a path and a precision, and returns a function from
-    arrays (N, 1, 28, 28) to answers (N, 10).
+    "submission" opens the submitted file in its engine. "beside it" opens a network that the file
+    is compared with, in ONNX Runtime. Each function takes a path and a precision, and returns a
+    function from arrays (N, 1, 28, 28) to answers (N, 10).
 
     A submission for ONNX Runtime is called without torch, because the import of torch takes longer
-    than the exam. For another engine, whose sessions take tensors, ONNX Runtime is called through
-    torch as well: the cost of a call is then the same.
+    than the exam. The sessions of another engine take tensors of torch. Then ONNX Runtime is called
+    through torch as well, so that a call costs the same on both sides.
+
+    engine  name of the submission's engine
     """
     if engine == "onnxruntime":
         return {"submission": _by_runtime, "beside it": _by_runtime}
@@ -136,17 +140,19 @@ def _openers(engine):
 
 
 def _by_runtime(path, precision=None, level="all"):
-    """Return a function that answers arrays with the file `path` in ONNX Runtime, on one thread.
+    """Open a file in ONNX Runtime, on one thread.
 
-    precision  has no effect: the function takes the same arguments as the loader of an engine
+    path       path of the ONNX file
+    precision  not used; every function that opens a network takes it
     level      graph optimizations of ONNX Runtime: "all" or "none"
+    returns    a function from arrays (N, 1, 28, 28) to answers (N, 10)
     """
     session = export_session(path, level, threads=1)
     return lambda pictures: answers_of(session, pictures)[0]
 
 
 def empty_network() -> onnx.ModelProto:
-    """Return a network of the form asked for that computes nothing.
+    """Return a network from (N, 1, 28, 28) to (N, 10) that computes nothing.
 
     Its answer is the first ten pixels of the picture.
     """
@@ -154,12 +160,15 @@ def empty_network() -> onnx.ModelProto:
 
 
 def take_turns(sessions, pictures, seed):
-    """Ask every session each picture: a round is one picture for all sessions, in random order.
+    """Ask every session every picture, one per call, and time the calls.
 
-    sessions  {name: function from an array (1, 1, 28, 28) to an answer (1, 10)}
+    In each round all sessions get the same picture, in random order.
+
+    sessions  {name: function from an array (1, 1, 28, 28) to an answer (1, 10)}; one name is
+              "submission"
     pictures  float32 (rounds, 1, 28, 28)
-
-    Returns ({name: seconds of computing per call}, the answers (rounds, 10) of the submission).
+    seed      seed of the random orders
+    returns   ({name: [seconds of computing of each call]}, answers (rounds, 10) of the submission)
     """
     times = {name: [] for name in sessions}
     single = []
@@ -183,16 +192,21 @@ def take_turns(sessions, pictures, seed):
 
 
 def on_arrays(session):
-    """Return a function of NumPy arrays that calls a session of an engine, which takes tensors."""
+    """Return a function of NumPy arrays that calls the session of an engine.
+
+    session  function from a tensor (N, 1, 28, 28) to a tensor (N, 10)
+    """
     import torch
 
     return lambda pictures: session(torch.from_numpy(pictures)).numpy()
 
 
 def in_batches(answer: Callable, pictures: np.ndarray) -> np.ndarray:
-    """Return the answers (N, 10) to all pictures, asked in batches.
+    """Return the answers (N, 10) to all pictures, asked `BATCH` at a time.
 
-    Raises  LabError where a batch has another number of answers than pictures
+    answer    function from an array (n, 1, 28, 28) to answers (n, 10)
+    pictures  float32 (N, 1, 28, 28)
+    Raises    LabError where a batch of n pictures does not get n answers
     """
     answers = []
     for batch in np.array_split(pictures, math.ceil(len(pictures) / BATCH)):

@@ -1,7 +1,8 @@
 """Draws the exam of the last lesson: test pictures, each as it is and as a changed copy.
 
-A copy is moved by up to a pixel along each side and has a little noise. A network that looks at the
-picture hardly notices; a file that remembers the published test images does not recognize the copy.
+A copy is moved by at most a pixel along each side, and has a little noise. Moving and noise hardly
+change the answer of a network that looks at the picture. But a file that has stored the published
+test images and their labels does not recognize the copy.
 """
 
 from dataclasses import dataclass, replace
@@ -40,8 +41,8 @@ class Exam:
     pictures  float32 (2 n, 1, 28, 28), normalised as in training: n originals and their n changed
               copies, shuffled
     labels    int64 (2 n,)
-    order     int64 (2 n,): the origin of each picture. i < n is the original i, n + i is the copy
-              of original i
+    order     int64 (2 n,), says what each picture is: a number i below n is original i, and n + i
+              is the changed copy of original i
     """
 
     pictures: Any
@@ -49,14 +50,16 @@ class Exam:
     order: Any
 
     def right(self, answers):
-        """Return (2 n,) bool for answers (2 n, 10): True where an answer is right."""
+        """Return a bool array (2 n,): True where an answer is right.
+
+        answers  (2 n, 10) answers to the pictures, in their order
+        """
         return answers.argmax(axis=1) == self.labels
 
     def forms(self, values):
-        """Split values of all pictures, (2 n,), into (values of originals, values of copies).
+        """Split values of all pictures, (2 n,), into [values of originals, values of copies].
 
-        Each has n values in the order of the originals: the values at i belong to original i and to
-        its copy.
+        Both are (n,): the values at i belong to original i and to its copy.
         """
         return np.split(values[np.argsort(self.order)], 2)
 
@@ -85,7 +88,7 @@ def draw_exam(count: int, seed: int) -> Exam:
 
 
 def _changed(images, generator):
-    """Return a changed copy of each image, uint8 (n, 1, 28, 28): moved, and with noise.
+    """Return a changed copy of each image, uint8 (n, 1, 28, 28), moved by a pixel and with noise.
 
     images  uint8 (n, 1, 28, 28)
     """

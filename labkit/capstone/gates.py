@@ -1,6 +1,6 @@
-"""The gates of the judge: each raises a LabError for one kind of cheating.
+"""The checks by which the judge finds cheats: each raises a LabError for one kind of cheating.
 
-The first gate looks at the file, the others at the answers.
+The first check looks at the submitted file, the others look at its answers.
 """
 
 from typing import Any
@@ -39,9 +39,10 @@ MIN_HARD = 20  # pictures that the reference network gets wrong, to judge by the
 
 
 def require_plain(model: onnx.ModelProto) -> None:
-    """Raise LabError unless a file is a plain network of the form asked for.
+    """Raise LabError unless a file is a plain network from (N, 1, 28, 28) to (N, 10).
 
-    A plain network has all weights inside, draws no random numbers, and has no branches or loops.
+    It has one input and one output, both float32, for any N. A plain network has all weights
+    inside, draws no random numbers, and has no branches or loops.
     """
     for tensor in inside(model, onnx.TensorProto):
         if tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -71,9 +72,9 @@ def require_plain(model: onnx.ModelProto) -> None:
 
 
 def _form(value):
-    """Return (element type, sides without the batch) of an input or output.
+    """Return (element type, (sides without the batch)) of an input or output of a graph.
 
-    None where the batch is of fixed size, or where there are no sides.
+    Returns None where the batch has a fixed size, or where the graph does not say the sides.
     """
     sides = dims(value)
     if not sides or isinstance(sides[0], int):
@@ -82,7 +83,9 @@ def _form(value):
 
 
 def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
-    """Raise LabError unless pictures have the same answers in a batch and alone.
+    """Raise LabError unless a picture alone gets the answer that it gets in a batch.
+
+    At most the share `MAX_DIFFERENT_ALONE` of the pictures may get another answer.
 
     batched, single  (n, 10) answers to the same pictures
     """
@@ -96,6 +99,10 @@ def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
 
 def require_as_written(as_written: np.ndarray, engine_answers: np.ndarray) -> None:
     """Raise LabError unless the engine computes what the file says.
+
+    It raises in three cases: the signal-to-noise ratio of the engine's answers is below `ENGINE_DB`
+    decibels; more than the share `MAX_DIFFERENT_FROM_FILE` of the pictures get another answer; all
+    pictures get the same answer.
 
     as_written      (n, 10) answers of the file in ONNX Runtime without graph optimizations
     engine_answers  (n, 10) answers of the submission's engine to the same pictures
@@ -121,7 +128,9 @@ def _require_numbers(*answers):
 
 
 def _share_of_different_rows(rows, other_rows):
-    """Return the share of the rows that differ by more than `ROW_ERROR` from the other array's.
+    """Return the fraction of rows in which two arrays of answers differ, 0 to 1.
+
+    A row differs if its distance from the other array's row is more than `ROW_ERROR` of its length.
 
     rows, other_rows  (n, 10) answers
     """
@@ -132,8 +141,8 @@ def _share_of_different_rows(rows, other_rows):
 def require_unseen(right: np.ndarray, reference_right: np.ndarray, exam: Exam) -> None:
     """Raise LabError for a file that has learned the test images by heart.
 
-    The gate notices a file that has stored most of the test set. It misses a file that has stored a
-    few answers, which gain nothing: a medal counts the changed copies alone.
+    It notices a file that has stored most of the test set. It does not notice a file that has
+    stored a few answers. But these gain nothing, because a medal counts only the changed copies.
 
     right            (2 n,) bool: whether the file answered each picture right
     reference_right  (2 n,) bool: whether the reference network answered each picture right

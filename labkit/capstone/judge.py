@@ -1,11 +1,15 @@
 """The judge of the last lesson: lets each file answer an exam, looks for cheating, and scores.
 
-score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])  # a list of `Score`
+This returns a list with a `Score` for each file:
 
-The exam is drawn after all files have been read, and its labels stay with the judge. Each file is
-loaded in a new process, which has limits of memory and computing time, and a folder of its own. In
-that process the file and the reference network answer in turn. A file could still exploit a hole in
-the library that reads the file: against that a container would help.
+    score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])
+
+The exam is drawn after all files have been read, and its labels are not passed to the process of a
+file. Each file is loaded in a new process, which has a folder of its own, and limits of memory and
+computing time. In that process the file and the reference network answer in turn.
+
+One risk remains: a file could exploit a security hole of the library that reads it. Run the judge
+in a container to be safe from that.
 """
 
 import hashlib
@@ -51,17 +55,20 @@ MAX_NOISE = 0.35
 class Score:
     """The score of one submission, and the figures that it follows from.
 
+    name      the submission's title on the leaderboard
     medal     "gold", "silver", "bronze", or None
-    reasons   why there is no medal, or not the next one
+    reasons   texts: why the submission was refused, or else what it misses for the next better
+              medal
     points    how many times better than the reference network, an `Interval`: the geometric mean of
               "times as fast at p95" and "times as small". None when the submission was refused
     accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the originals do
               not count
-    latency   p95 of the submission over p95 of the reference network, an `Interval`; from both the
-              floor of a call is subtracted. A medal counts this figure, while the points count
-              whole calls
+    latency   p95 of the submission over p95 of the reference network, an `Interval`. From both, the
+              time of a network that computes nothing is subtracted. Medals depend on this ratio;
+              the points depend on the ratio of whole calls
     noisy     True where two sessions of the reference network differ by more than `MAX_NOISE`
-    facts     {"engine", "precision", "size_bytes", "sha256", "times", ...}: all figures of the exam
+    facts     {name: value} of all that was measured: "engine", "seed", "size_bytes" and "sha256" of
+              the file, and what `_facts_of` returns
     """
 
     name: str
@@ -77,7 +84,7 @@ class Score:
     def refused(self):
         """Return whether the judge refused the submission, as a cheat or a broken file.
 
-        A submission that is merely not good enough is not refused.
+        A submission that only earns no medal is not refused.
         """
         return self.points is None
 
@@ -98,12 +105,11 @@ def score(
 ) -> list[Score]:
     """Score submissions one after the other, each in a process of its own.
 
-    size  number of pictures and of timed rounds
-    seed  decides the pictures and their changes; None: drawn after all files have been read, so
-          that nobody knows the exam before
-
-    Returns a `Score` for each submission, in order; a submission that fails is refused in its
-    `Score`.
+    size     number of pictures and of timed rounds
+    seed     decides the pictures and their changes; None: drawn after all files have been read, so
+             that nobody knows the exam before
+    returns  a `Score` for each submission, in order. A submission that cheats, or that raises an
+             error, gets a `Score` with the reason and without points
     """
     import torch
 
@@ -150,9 +156,9 @@ def _answers_of(submission, content, ask):
     """Let a submission answer the exam in a process and a folder of its own.
 
     content  bytes of the submitted file
-    ask      `answer_exam` with all arguments but the path and the engine
-
-    Returns (its `Answers`, the bytes of the ONNX model that gave them).
+    ask      function (path, engine) that calls `answer_exam` with this exam
+    returns  (the submission's `Answers`, bytes of the ONNX model that gave them)
+    Raises   LabError where the file is refused, and where its process ends or takes too long
     """
     require_known(submission.engine, engines.names(runs="onnx"), "engine")
     with tempfile.TemporaryDirectory() as name:
@@ -168,8 +174,16 @@ def _answers_of(submission, content, ask):
 
 
 def _facts_of(answers, exam, reference_right):
-    """Return the `facts` of a `Score` that follow from the answers.
+    """Return what an exam measured: {name: value}, all values plain, for `Score.facts`.
 
+    "times", "reference", "again" and "floor" are the seconds per call of the sessions. "right" and
+    "right_before" are lists of bool: whether the submission answered each changed copy, and each
+    original, right. "reference_right" and "reference_right_before" are those of the reference
+    network. "precision" is that of the file, and "reference_bytes" the size of the reference
+    network's file.
+
+    answers          the `Answers` of the submission
+    exam             the `Exam`
     reference_right  (2 n,) bool: whether the reference network answered each picture right
     """
     right_originals, right_copies = exam.forms(exam.right(answers.batched))
@@ -189,9 +203,10 @@ def _facts_of(answers, exam, reference_right):
 
 
 def _look_for_cheats(answers, timed, exam: Exam, reference_right):
-    """Raise LabError for answers that an honest file does not give.
+    """Raise LabError for answers that only a cheating file gives, by the checks of `gates`.
 
-    timed            (rounds,) numbers of the timed pictures
+    answers          the `Answers` of the submission
+    timed            (rounds,) positions of the timed pictures in the exam
     reference_right  (2 n,) bool: whether the reference network answered each picture right
     """
     require_steady(answers.batched[timed], answers.single)
@@ -200,7 +215,11 @@ def _look_for_cheats(answers, timed, exam: Exam, reference_right):
 
 
 def _score_of(title, facts):
-    """Return the `Score` of a submission that is not refused, from its facts."""
+    """Return the `Score` of a submission that is not refused.
+
+    title  its name on the leaderboard
+    facts  `Score.facts`, complete
+    """
     accuracy = mean_interval(facts["right"])
     latency = ratio_of_p95(facts["times"], facts["reference"], facts["floor"])
 

@@ -1,13 +1,16 @@
-"""The order that a customer writes, the submissions for it, and the medals that they earn.
+"""What the customer of lesson 20 asks for, the submissions, and the medals that they earn.
 
     Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a
     time, on our machine, pictures that are drawn when your file is in. Be right often enough,
     answer fast enough, and send one small file.
 
-"Fast enough" is a share of the time that the reference network (`vgg-medium` in fp32, as the course
-ships it trained) takes on the same machine, so that the order is the same everywhere. From both
-times the floor of a call is subtracted: the time of a network that computes nothing, which no file
-can beat. The floor is another share of a call on each machine.
+"Fast enough" is a share of the time that the reference network takes on the same machine, so that
+the task is equally hard on every machine. The reference network is `vgg-medium` in fp32, as the
+course ships it trained.
+
+From both times the floor of a call is subtracted: the time of a network that computes nothing. No
+file can be faster than the floor, and on some machines it is a larger part of a call than on
+others.
 """
 
 import tempfile
@@ -39,8 +42,8 @@ class Medal:
     """The figures that a file (lesson 20) or a recipe (lesson 11) must reach for a medal.
 
     accuracy    least share of the changed copies that a file answers right, 0 to 1
-    latency     highest p95 of a file over p95 of the reference network; from both the floor of a
-                call is subtracted
+    latency     largest ratio of a file's p95 to that of the reference network. From both, the time
+                of a network that computes nothing is subtracted
     size_bytes  most bytes of a file
     speed_up    least ratio of the reference recipe's training time to that of a recipe
     """
@@ -52,7 +55,7 @@ class Medal:
     speed_up: float
 
     def misses(self, accuracy: float, latency: float, size_bytes: int) -> list[str]:
-        """Return the reasons why a file with these figures does not earn the medal.
+        """Return the reasons why a file with these figures does not earn the medal, as texts.
 
         The list is empty when the file earns the medal.
         """
@@ -87,10 +90,15 @@ def file_medal(accuracy: Any, latency: Any, size_bytes: Any) -> str | None:
 
 
 def medal_and_reasons(accuracy: float, latency: Any, size_bytes: int, *, noisy: bool) -> tuple:
-    """Return (the name of the best medal earned, or None; what the next medal still asks for).
+    """Return (best medal that a file with these figures earns, what it misses for the next).
 
-    latency  an `Interval`: its median decides the medal. With `noisy`, no medal is given where the
-             two ends of the interval earn different medals
+    The medal is a name or None. What the file misses is a tuple of texts, empty with the best
+    medal.
+
+    accuracy    share of the changed copies answered right, 0 to 1
+    latency     an `Interval` of the ratio to the reference network; its median decides the medal
+    size_bytes  bytes of the file
+    noisy       True: there is no medal if the ends of the interval would earn different medals
     """
     if noisy and file_medal(accuracy, latency.high, size_bytes) != file_medal(
         accuracy, latency.low, size_bytes
@@ -145,7 +153,10 @@ class Submission:
 
 
 def one_line(text: Any) -> str:
-    """Return a text as one line of at most 60 printable characters; without any, "nameless"."""
+    """Return a text as one line of at most 60 printable characters.
+
+    Returns "nameless" where the text has no printable character.
+    """
     beginning = str(text)[: 10 * NAME_LENGTH]
     printable = "".join(letter if letter.isprintable() else " " for letter in beginning)
     return " ".join(printable.split())[:NAME_LENGTH].strip() or "nameless"
@@ -174,13 +185,13 @@ def stored_file(digest: str) -> Path:
 
 
 def store_row(row_class: Any, run_key: str | None, **fields: Any) -> Any:
-    """Write a row, a `Scored` or a `RaceScore`, to the ledger with this machine, commit and time.
+    """Write a row, a `Scored` or a `RaceScore`, to the ledger. Returns the row.
+
+    This machine, the commit of the course and the time are added to the fields.
 
     row_class  class of the row
     run_key    key of the lesson's run; None: a random key
-    fields     all other fields of the row
-
-    Returns the row.
+    fields     {field: value} of all other fields of the row
     """
     machine = device.describe()
     row = row_class(
@@ -195,9 +206,9 @@ def store_row(row_class: Any, run_key: str | None, **fields: Any) -> Any:
 
 
 def interval_fields(name: str, interval: Any) -> dict[str, float]:
-    """Return the fields of a row that hold an `Interval`: {name, name_low, name_high: number}.
+    """Return an `Interval` as three fields of a row: {name, name_low, name_high: number}.
 
-    The dictionary is empty where the interval is None.
+    The field `name` has the median. The dictionary is empty where the interval is None.
     """
     if interval is None:
         return {}

@@ -1,6 +1,8 @@
 """The judge of lesson 11: trains recipes anew, with new seeds and splits, and measures the time.
 
-race([read_recipe("recipe.toml")], RACES["quick"])  # a list of `Raced`
+This returns a list with a `Raced` for each recipe:
+
+    race([read_recipe("recipe.toml")], RACES["quick"])
 """
 
 import secrets
@@ -28,9 +30,13 @@ COMPUTE_PER_SECOND = 3  # a training on a GPU computes in several threads at onc
 class Race:
     """The accuracy that a recipe has to reach, and the recipe that it is compared with.
 
-    accuracy   least mean accuracy over the seeds on the test images, 0 to 1
-    reference  the `Recipe` whose training time is divided by that of a submission
-    seeds      number of trainings of each recipe, each on a split of its own
+    name       "quick", "lab" or "paper"
+    dataset    name of the data set
+    accuracy   least mean over the seeds of the accuracy on the test images, 0 to 1
+    reference  the reference `Recipe`. A recipe's points are the reference's training time over the
+               recipe's training time
+    seeds      number of trainings of each recipe, each with a split of its own into training and
+               test images
     tested     number of test images in a split
     seconds    most seconds that one training may take
     """
@@ -48,7 +54,7 @@ class Race:
 
 
 def _reference(images, epochs, network="vgg-small", **settings):
-    """Return the reference recipe: plain SGD with a constant learning rate, and `settings` changed.
+    """Return a reference recipe: plain SGD with a constant rate, unless `settings` change that.
 
     images    number of training images
     settings  fields of a `TrainConfig`
@@ -103,9 +109,9 @@ class Raced:
     points      training time of the reference recipe over that of this recipe, an `Interval` over
                 the seeds; None where the recipe has no score
     medal       "gold", "silver", "bronze", or None
-    accuracy    mean over the seeds, an `Interval`; None where a training did not end
+    accuracy    mean of `accuracies`, an `Interval`; None where a training failed
     seconds     seconds of each training, one per seed
-    accuracies  accuracy of each training, 0 to 1, one per seed
+    accuracies  accuracy of each training on its test images, 0 to 1, one per seed
     reason      why the recipe has no score, or None
     """
 
@@ -136,22 +142,21 @@ def race(
     seeds: Sequence[int] | None = None,
     apart: bool = True,
 ) -> list[Raced]:
-    """Train the reference recipe and every other recipe once per seed.
+    """Train the reference recipe and all other recipes once per seed, and compare their times.
 
     against  the `Race`: target and reference
     seeds    decide splits, weights and orders; None: drawn now
-    apart    True: each training has a process of its own. False: all run in this process, which
-             saves the starts; a training that crashes, or never ends, then takes this process
-             along, so this is for recipes of one's own
+    apart    True: each training runs in a process of its own. False: all run in this process, which
+             saves the starts of the processes. But then a training that crashes, or never ends,
+             takes this process with it, so choose False only for your own recipes
+    returns  a list of `Raced`, the reference recipe's first. A recipe that fails has no score, and
+             the others go on
+    Raises   LabError where the reference recipe cannot be trained
 
-    One training runs at a time, in random order for each seed. On a CPU it has one thread, because
-    any other program slows two threads that wait for each other down tenfold. The clock runs from
-    the first batch to the last, compiling included; the tests are not timed. A recipe that fails
-    has no score, and the others go on.
-
-    Returns a list of `Raced`, the reference recipe's first.
-
-    Raises  LabError where the reference recipe cannot be trained
+    One training runs at a time; for each seed the recipes follow in random order. On a CPU a
+    training has one thread. With two threads, which wait for each other, any other program on the
+    machine could slow it down tenfold. The clock runs from the first batch to the last, compiling
+    included. Tests are not timed.
     """
     if seeds is None:
         seeds = [secrets.randbits(31) for _ in range(against.seeds)]
@@ -184,7 +189,7 @@ def race(
 
 
 def _train_in_child(recipe, against, seed):
-    """Return (seconds, accuracy) of one training in a process of its own.
+    """Return (seconds, accuracy 0 to 1) of one training in a process of its own.
 
     Raises  LabError where the training takes longer than the race allows
     """
@@ -198,7 +203,10 @@ def _train_in_child(recipe, against, seed):
 
 
 def _train_here(recipe, against, seed):
-    """Return (seconds, accuracy) of one training in this process."""
+    """Return (seconds, accuracy 0 to 1) of one training in this process.
+
+    Its time is not limited.
+    """
     with device.using_threads(1):
         images = all_images(against.dataset)
         return train_on(images, recipe, against.tested, int(seed), device.pick())
@@ -208,7 +216,7 @@ def _scored(recipe, against, trainings, reference_trainings):
     """Return the `Raced` of a recipe that was trained with every seed.
 
     trainings            [(seconds, accuracy)] of the recipe, one pair per seed
-    reference_trainings  the same of the reference recipe
+    reference_trainings  [(seconds, accuracy)] of the reference recipe, one pair per seed
     """
     seconds = tuple(seconds for seconds, _ in trainings)
     accuracies = tuple(accuracy for _, accuracy in trainings)

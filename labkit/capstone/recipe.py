@@ -1,4 +1,4 @@
-"""A recipe to train fast with: what is handed in to lesson 11, as data and never code."""
+"""A recipe for a fast training, which a reader hands in to lesson 11 as a TOML file of settings."""
 
 import dataclasses
 import json
@@ -68,7 +68,10 @@ class Recipe:
             )
 
     def as_json(self):
-        """Return the recipe as JSON in one line: network, images and all changed settings."""
+        """Return the recipe as JSON in one line.
+
+        It has the network, the number of images, and all settings that differ from their defaults.
+        """
         defaults = dataclasses.asdict(TrainConfig())
         settings = dataclasses.asdict(self.config)
         changed = {name: value for name, value in settings.items() if value != defaults[name]}
@@ -83,10 +86,12 @@ def networks():
 def read_recipe(path: str | Path, name: str = "") -> Recipe:
     """Return the `Recipe` of a .toml file.
 
-    The file may have `name`, `network`, `images` and those fields of a `TrainConfig` that decide
-    how a network learns, or how fast.
+    The file may have the fields `name`, `network` and `images`, and most fields of a `TrainConfig`.
+    It may not have those that the judge sets, such as `seed`, or that would not make a training
+    faster or would begin with trained weights, such as `workers` and `pretrained`.
 
-    name    name of the recipe; "": the file's field `name`, or else the name of the file
+    name    name of the recipe; "": the field `name` of the file, or, without it, the name of the
+            file
     Raises  LabError where the file is missing, too large, no TOML, or no recipe
     """
     path = Path(path)
@@ -104,7 +109,7 @@ def read_recipe(path: str | Path, name: str = "") -> Recipe:
 
 
 def recipe_of(entries: dict[str, Any]) -> Recipe:
-    """Return the `Recipe` of the fields of a file, {field: value}.
+    """Return the `Recipe` that {field: value} describes, the content of a TOML file.
 
     Raises  LabError for an unknown field, a wrong type or a value beyond `LIMITS`
     """

@@ -21,9 +21,10 @@ def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[fl
 
     On a CPU the process computes on one thread, and its memory is limited.
 
-    tested  number of images that are kept as test images; the seed decides which
-
-    Returns (seconds of the training, accuracy on the test images).
+    dataset  name of the data set
+    tested   number of images that are kept as test images
+    seed     decides which images these are, the first weights and the order of the images
+    returns  (seconds of the training, accuracy on the test images, 0 to 1)
     """
     import torch
 
@@ -48,12 +49,12 @@ def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[fl
 def train_on(
     images: "ImageSet", recipe: Recipe, tested: int, seed: int, training_device: "torch.device"
 ) -> tuple[float, float]:
-    """Split the images by the seed, train a recipe on one part and test it on the other.
+    """Split images by the seed into two parts, train a recipe on one and test it on the other.
 
-    images  all images of the data set
-    tested  number of test images
-
-    Returns (seconds of the training, accuracy on the test images).
+    images   all images of the data set
+    tested   number of test images
+    seed     as in `train_once`
+    returns  (seconds of the training, accuracy on the test images, 0 to 1)
     """
     import torch
 

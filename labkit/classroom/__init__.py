@@ -1,1 +1,1 @@
-"""For a class: the student edition, students' copies of the lessons, and grading."""
+"""Tools for a class: the student edition, students' copies of the lessons, and grading."""

@@ -18,17 +18,23 @@ MAX_CHARACTERS = 4000  # of a message
 
 
 class _HandedIn(BaseException):
-    """Raised where the cell has its answer checked: the rest of the cell is not graded.
+    """Raised where a cell has its answer checked, to end the cell there.
 
-    args  the answer
+    The rest of the cell is not graded.
+
+    args  a tuple with one element, the answer
     """
 
 
 def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
-    """Return ("passed" | "wrong" | "unsolved" | "not checked", message) of one exercise cell.
+    """Grade one exercise cell. Returns (verdict, message).
 
-    lesson_name  name of the exercise's lesson, such as "15_pruning_and_coding"; the exercises of no
-                 other lesson are imported
+    The verdict is "passed", "wrong", "unsolved" or "not checked". The message says why, in at most
+    `MAX_CHARACTERS` characters.
+
+    lesson_name  name of the exercise's lesson, such as "15_pruning_and_coding"; only the exercises
+                 of this lesson are imported
+    exercise_id  id of the exercise
     imports      import statements of the notebook up to this cell; one that fails is left out
     source       source of the cell
     """
@@ -44,10 +50,10 @@ def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -
 def grade_silently(
     lesson_name: str, exercise_id: str, imports: list[str], source: str
 ) -> tuple[str, str]:
-    """Do what `grade` does, and throw all output of this process away.
+    """Grade one exercise cell, with the arguments and result of `grade`, and discard all output.
 
-    An answer may print without end. Call this in a new process only, because the output of the
-    process stays closed.
+    An answer may print without end. Call this in a new process only, because afterwards the process
+    can print nothing more.
     """
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
@@ -58,8 +64,9 @@ def grade_silently(
 def _handed_in(exercise_id, imports, source):
     """Run the source of a cell up to `exercise(exercise_id).check(answer)`, and return that answer.
 
-    Returns None where the cell has no such line. The cell of an `exercises.Script` is not run,
-    because the check of the exercise runs it: the script itself is returned.
+    Returns None where the cell has no such line. Where the exercise asks for a script, the cell is
+    not run, because the check of the exercise runs it. Then the script is returned, an
+    `exercises.Script`.
     """
     if isinstance(exercises.find(exercise_id).reference, exercises.Script):
         return exercises.Script(source.partition("\n")[2]) if exercises.script_in(source) else None

@@ -2,8 +2,9 @@
 
 Git ignores the folder, so an update of the course cannot change a student's work.
 `my-lessons/.copied.json` holds the digest that each lesson had when it was copied. A copy with
-another digest was edited by the student, and is never overwritten. Outputs do not count: a copy
-that was only run is renewed.
+another digest was edited by the student. It is overwritten only when the student asks for it
+(`reset`), and then saved to `my-lessons/old/`. Outputs do not count: a copy that was only run is
+renewed.
 """
 
 import itertools
@@ -24,8 +25,9 @@ GUIDE = Path(__file__).parent.parent / "templates" / "AGENTS.md"
 def renew() -> list[str]:
     """Copy the missing lessons, and renew outdated copies that the student has not edited.
 
-    Returns a message for each lesson that was renewed, that the course has changed but the student
-    has edited, or that the course no longer has.
+    Returns a list of messages, one for each of these lessons: a lesson that was renewed; a lesson
+    that the course has changed, whose copy stays because the student has edited it; a lesson that
+    the course no longer has, whose copy was saved to `old/`.
     """
     originals = notebooks()
     messages = [_renew(original) for original in originals]
@@ -39,9 +41,10 @@ def renew() -> list[str]:
 
 
 def reset(original: Path) -> Path | None:
-    """Put a fresh copy of a lesson into the folder, and keep the student's old copy.
+    """Replace the copy of a lesson by a fresh one, and save the student's old copy to `old/`.
 
-    Returns the path of the old copy, or None where the student had not edited or run the copy.
+    original  path of the lesson in the course
+    returns   path of the saved copy; None where the student had neither edited nor run the copy
     """
     copy = my_lessons() / original.name
     # the fresh copy is written before the old one is replaced: a full disk then destroys nothing
@@ -55,7 +58,7 @@ def reset(original: Path) -> Path | None:
 def _renew(original):
     """Copy one file of the course if its copy is missing, or renew the copy if it is outdated.
 
-    Returns a message for the student, or None where nothing worth saying happened.
+    Returns a message for the student where the course has changed the file. Otherwise returns None.
     """
     copy = my_lessons() / original.name
     if not copy.exists():
@@ -85,7 +88,7 @@ def _renew(original):
 def _take_out(copy):
     """Remove the copy of a lesson that the course no longer has; save an edited copy to `old/`.
 
-    Returns a message for the student, or None where nothing was kept.
+    Returns a message for the student that names the saved copy, or None where none was saved.
     """
     old_copy = _put_away(copy)
     copy.unlink(missing_ok=True)
@@ -96,7 +99,7 @@ def _take_out(copy):
 
 
 def _put_away(copy):
-    """Save a copy to `old/`, unless it has no edits and no outputs.
+    """Save a copy to `old/`, if the student has edited or run it.
 
     Returns the path in `old/`, or None where nothing was saved.
     """
@@ -118,7 +121,10 @@ def _is_as_copied(copy):
 
 
 def _where_old_copy_is(old_copy):
-    """Return a sentence that names the path of the student's old copy; "" for None."""
+    """Return a sentence that names the path of the student's saved copy.
+
+    Returns "" where `old_copy` is None.
+    """
     if old_copy is None:
         return ""
     return f" Yours, with its outputs, is {old_copy.relative_to(my_lessons().parent).as_posix()}."

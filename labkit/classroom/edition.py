@@ -1,9 +1,9 @@
 """The student edition: the course as a folder without answers.
 
-The module of a lesson's exercises loses its reference answers, the checks that compute with them,
-and all definitions that only these use. A notebook's cell with an unsolved exercise then ends with
-the hint. An exercise that has lost its check is checked when the notebook is handed in.
-docs/teaching.md describes the edition for instructors.
+Each lesson has a module of exercises. From this module are removed: the reference answers, the
+checks that compute with them, and all definitions that nothing else uses. In the student edition, a
+cell with an unsolved exercise ends with the hint. An exercise whose check was removed is checked
+only when the notebook is handed in. docs/teaching.md describes the edition for instructors.
 """
 
 import ast
@@ -27,8 +27,9 @@ NOTE = """
 def release(folder: Path) -> Path:
     """Write the student edition into a new folder, and return the path of the folder.
 
-    Raises  LabError where the folder exists, or where the course is no checkout of git: only files
-            that git tracks are handed out
+    Only files that git tracks are written, without those of `LEFT_OUT`.
+
+    Raises  LabError where the folder exists, or where the course is no checkout of git
     """
     listing = subprocess.run(
         ["git", "-C", root(), "ls-files", "-z"], capture_output=True, text=True
@@ -47,7 +48,11 @@ def release(folder: Path) -> Path:
 
 
 def _cannot_write(found, fix):
-    """Return the `LabError` for a student edition that cannot be written."""
+    """Return the `LabError` for a student edition that cannot be written.
+
+    found  what stands in the way
+    fix    what to do about it
+    """
     return LabError(
         "The student edition cannot be written.",
         expected="a new folder, and the course as a checkout of git",
@@ -57,7 +62,7 @@ def _cannot_write(found, fix):
 
 
 def _write(name, target):
-    """Write one file of the course as the student edition has it.
+    """Write one file of the student edition, without answers if it is a module of exercises.
 
     name    path of the file in the course
     target  path of the file to write
@@ -76,9 +81,9 @@ def _write(name, target):
 def without_answers(source: str) -> str:
     """Return the source of a module of exercises without its reference answers.
 
-    Each `Exercise(...)` loses its arguments `reference` and `imports`, and `verify` if the check
-    uses a reference answer. A definition that nothing of the rest uses is removed with the comment
-    above it.
+    Each `Exercise(...)` loses its arguments `reference` and `imports`. It also loses `verify`, its
+    check, if the check uses a reference answer. A function, class or variable of the module stays
+    only if a remaining check uses it. Otherwise it is removed together with the comment above it.
     """
     module = ast.parse(source)
     definitions = _definitions(module)
@@ -172,9 +177,10 @@ def _needed_by(node, definitions):
 
 
 def _lines_of(definition, lines):
-    """Return the numbers of a definition's lines, with its decorators and the comment right above.
+    """Return the set of line numbers of a definition, with its decorators and the comment above it.
 
-    lines  all lines of the source
+    definition  the statement, a node of `ast`
+    lines       all lines of the source
     """
     decorators = getattr(definition, "decorator_list", [])
     first = min([definition.lineno, *(decorator.lineno for decorator in decorators)])

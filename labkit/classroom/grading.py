@@ -1,9 +1,10 @@
 """Grades a notebook: checks each answer of a student in a new process.
 
-What    the course's own checker checks the source of each exercise cell, with the import statements
-        of the notebook. No other cell runs, and the kernel that ran the notebook is not asked
-Limits  no proof: an answer and its checker share a process, so an answer could tamper with the
-        checker. Whoever reads the answer sees that
+The process runs the import statements of the notebook and the source of one exercise cell, and the
+course's own checker checks the answer. No other cell runs. Outputs in the notebook do not count.
+
+A "passed" is no proof: an answer and its checker share a process, so an answer could tamper with
+the checker. A person who reads the answer sees that.
 """
 
 import ast
@@ -39,17 +40,19 @@ GONE = "The notebook does not ask for it any more: its cell is gone."
 
 
 def judge(exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
-    """Grade one exercise cell in a process of its own.
+    """Grade one exercise cell in a process of its own. Returns (verdict, message).
 
-    Changes that the cell makes to the process end with the process. Other processes that the cell
-    starts are ended as well (`labkit.device.child` says how).
+    The verdict is "passed", "wrong", "unsolved", "not checked" or "not graded". "not checked" means
+    that this is a student edition whose exercise has no check. "not graded" means that the process
+    was ended by a signal that may have come from outside.
+
+    What the cell changes in the process is gone with the process. Other processes that the cell
+    starts are ended as well.
 
     exercise_id  id of the exercise
     imports      import statements of the notebook up to the cell
     source       source of the cell
-
-    Returns ("passed" | "wrong" | "unsolved" | "not checked" | "not graded", message). "not checked"
-    is the verdict in a student edition whose exercise has no check.
+    Raises       LabError where no lesson has this exercise
     """
     try:
         return run_in_child(
@@ -79,8 +82,8 @@ def _lesson_of(exercise_id):
 def lesson_named_by(path):
     """Return the name of the lesson that a file is named after, or None.
 
-    The file name contains that of the lesson ("bo_12345_00_start_here (1).ipynb"), or begins with
-    the number of the lesson ("00 by Bo.ipynb").
+    The file's name contains the lesson's name ("bo_12345_00_start_here (1).ipynb"), or begins with
+    the lesson's number ("00 by Bo.ipynb").
     """
     names = [lesson.stem for lesson in notebooks()]
     for name in names:
@@ -93,11 +96,12 @@ def lesson_named_by(path):
 
 
 def grade(path, *, solved=False):
-    """Grade a notebook: {exercise id: (verdict, message)}.
+    """Grade a notebook. Returns {exercise id: (verdict, message)} of all exercises of its lesson.
 
-    A verdict is one that `judge` returns, or "missing".
+    The verdict is one of those that `judge` returns, or "missing" where the notebook has no cell
+    for the exercise.
 
-    path    the notebook as the student handed it in
+    path    path of the notebook as the student handed it in
     solved  True: fill in the reference answers first
     """
     lesson = lesson_named_by(path)
@@ -109,9 +113,12 @@ def grade(path, *, solved=False):
 
 
 def flaw(path, *, solved):
-    """Return in a sentence which exercises of a notebook are not passed, and why; None if all pass.
+    """Return a sentence for each exercise of a notebook that does not pass; None if all pass.
 
-    path, solved  as in `grade`
+    The sentences, joined to one text, say the verdict and why.
+
+    path    path of the notebook
+    solved  True: fill in the reference answers first
     """
     problems = []
     for exercise_id, (verdict, message) in grade(path, solved=solved).items():
@@ -121,8 +128,13 @@ def flaw(path, *, solved):
 
 
 def exercise_cells(path, *, solved=False):
-    """Return {exercise id: (import statements up to its cell, source of its cell)} of a notebook.
+    """Return {exercise id: (imports, source)} of the exercise cells of a notebook.
 
+    `imports` is a list of the import statements up to the cell, and `source` the source of the
+    cell. For an exercise that asks for a script, `imports` is empty, and `source` is that of the
+    script's cell.
+
+    path    path of the notebook
     solved  True: fill in the reference answers
     """
     imports: list[str] = []
@@ -150,7 +162,11 @@ def exercise_cells(path, *, solved=False):
 
 
 def _imports(source):
-    """Return the import statements at the top level of a cell, and those inside a `try` there."""
+    """Return the import statements of a cell, as a list of lines.
+
+    These are the statements at the top level, and those directly in a `try` at the top level. The
+    list is empty where the cell is not valid Python.
+    """
     try:
         statements = ast.parse(source).body
     # such as half a character, or brackets nested too deeply

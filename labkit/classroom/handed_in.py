@@ -1,8 +1,8 @@
 """Grades what a class handed in, FOLDER/STUDENT/NN_*.ipynb, and writes a table with reasons.
 
-Everything in FOLDER is a row of the table. A student may hand in `my-lessons/` as it is. All
-notebooks are read before the first answer runs, so no answer can change what another student handed
-in.
+Every folder or file in FOLDER counts as a student, so none is missing from the table. A student may
+hand in `my-lessons/` as it is. All notebooks are read before the first answer runs, so no answer
+can change what another student handed in.
 """
 
 from collections import Counter
@@ -24,11 +24,14 @@ FORMULA_SIGNS = ("=", "+", "-", "@")  # a spreadsheet computes a cell that begin
 class Mark(NamedTuple):
     """The grade of one student in one exercise.
 
-    verdict  one that `grading.judge` returns, or "missing"
-    points   points of the exercise's difficulty when it passed, else 0; None where it was not
-             graded
-    most     points of a right answer
-    answer   source of the student's cell; "" where there is none
+    student   name of the student
+    lesson    name of the lesson
+    exercise  id of the exercise
+    verdict   one of those that `grading.judge` returns, or "missing"
+    points    0, or `most` where the answer passed; None where it was not graded
+    most      points of an answer that passes, from the exercise's difficulty
+    reason    why the verdict is not "passed", in sentences
+    answer    source of the student's cell; "" where there is none
     """
 
     student: str
@@ -115,7 +118,10 @@ def _marks_of(student: Student, lessons):
 
 
 def _judged(exercise_id, imports, answer):
-    """Return (verdict, reason) of an answer; an answer that breaks its grading is "not graded"."""
+    """Return (verdict, reason) of an answer, as `grading.judge` grades it.
+
+    The verdict is "not graded" where the grading raises an error.
+    """
     try:
         verdict, reason = grading.judge(exercise_id, imports, answer)
         return str(verdict), str(reason)
@@ -124,19 +130,25 @@ def _judged(exercise_id, imports, answer):
 
 
 def _writable(text):
-    """Return a text with each surrogate, which JSON may hold and no file takes, replaced by "?"."""
+    """Return a text that can be written to a file: each lone surrogate becomes "?".
+
+    A notebook is JSON, which may hold a surrogate, half of a character. UTF-8 cannot.
+    """
     return text.encode(errors="replace").decode()
 
 
 def _as_text(cell):
-    """Return a cell of a table so that a spreadsheet shows the text, and computes no formula."""
+    """Return a cell of a table so that a spreadsheet shows its text.
+
+    A spreadsheet computes a text that begins like a formula, so this text gets a "'" in front.
+    """
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS) else cell
 
 
 def _write(folder, students):
     """Write grades.csv and grades.html into a folder. Returns their paths.
 
-    students  a list of marks per student
+    students  a list with one list of `Mark`s for each student
     """
     import pandas as pd
 

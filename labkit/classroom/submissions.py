@@ -21,10 +21,10 @@ COPIES = {"old", "changes"}
 
 
 class Submission(NamedTuple):
-    """What one student handed in for one lesson.
+    """The notebook that one student handed in for one lesson.
 
     answers    {exercise id: (import statements, source)}, as `grading.exercise_cells` returns it
-    otherwise  (verdict, reason) of the exercises that are not in `answers`
+    otherwise  (verdict, reason) for each exercise that is not in `answers`
     """
 
     answers: dict
@@ -35,8 +35,8 @@ class Student(NamedTuple):
     """One entry in the folder of a class.
 
     name     name of the folder or file as text; bytes that are no UTF-8 become �
-    lessons  {lesson: `Submission`} of the lessons that were handed in
-    missing  (verdict, reason) of the exercises of all other lessons
+    lessons  {name of a lesson: `Submission`} of the lessons that were handed in
+    missing  (verdict, reason) for each exercise of a lesson that was not handed in
     """
 
     name: str
@@ -44,7 +44,7 @@ class Student(NamedTuple):
     missing: tuple[str, str]
 
     def of(self, lesson):
-        """Return the `Submission` for a lesson; an empty one where the lesson was not handed in."""
+        """Return the `Submission` for a lesson; one without answers where it was not handed in."""
         return self.lessons.get(lesson) or Submission({}, self.missing)
 
 
@@ -55,7 +55,10 @@ def read_class(folder: Path) -> list[Student]:
 
 
 def _stray(path):
-    """Return the `Student` for a file that lies beside the students' folders: nothing is graded."""
+    """Return the `Student` for a file that lies beside the students' folders.
+
+    It has no lessons, and "not graded" for a verdict.
+    """
     reason = (
         f"{_text(path.name)} lies beside the students' folders: unpack it, or put it, into a "
         "folder of its own."
@@ -90,9 +93,10 @@ def _read_student(folder):
 
 
 def _entries(folder, problems) -> Iterator[Path]:
-    """Yield the paths in a student's folder that may be files, sorted.
+    """Yield the paths of the files in a student's folder, at any depth, in a fixed order.
 
-    Left out are hidden files, and the folders of `COPIES` and `NOBODY`.
+    Hidden files are left out, and so are the folders of `COPIES` and `NOBODY`. A link to a folder,
+    or a folder named like a notebook, is yielded too, and not entered.
 
     problems  list to which the errors of folders that cannot be read are added
     """
@@ -115,10 +119,13 @@ def _entries(folder, problems) -> Iterator[Path]:
 
 
 def _read(folder, paths):
-    """Return the `Submission` for one lesson; without exactly one notebook nothing is graded.
+    """Return the `Submission` for one lesson.
+
+    It has no answers, and the verdict "not graded", where there are several notebooks of the
+    lesson, or where the notebook cannot be read.
 
     folder  folder of the student
-    paths   the notebooks of the lesson in it
+    paths   the notebooks of the lesson in this folder, at least one
     """
     if len(paths) > 1:
         return Submission(
@@ -136,9 +143,10 @@ def _read(folder, paths):
 
 
 def _unreadable(path):
-    """Return why a file is not opened, as the rest of a sentence, or None where it is opened.
+    """Return why a file must not be opened, as the rest of a sentence, or None where it may be.
 
-    A pipe would make the reader wait for ever, and some devices have no end.
+    A link, a pipe, a device and a file of more than `MAX_BYTES` are not opened. Reading a pipe
+    would wait for ever, and some devices have no end.
     """
     try:
         status = path.lstat()
@@ -156,7 +164,10 @@ def _unreadable(path):
 
 
 def _names(folder, paths):
-    """Return the names of some paths below a student's folder, with commas; at most `MAX_NAMES`."""
+    """Return the names of paths below a student's folder as one text, with commas.
+
+    After `MAX_NAMES` names, the text says how many more there are.
+    """
     names = [_text(str(path.relative_to(folder))) for path in paths[:MAX_NAMES]]
     if len(paths) > MAX_NAMES:
         names.append(f"{len(paths) - MAX_NAMES} more")

@@ -20,7 +20,7 @@ STOPPED = "stopped. The same command may be given again; `run` goes on where it 
 def main():
     """Run the typed command, and end the process with its exit code.
 
-    An error that the reader can act on is printed without a traceback.
+    An error that the user can do something about is printed without a traceback.
     """
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (None: it was closed)
     try:

@@ -26,7 +26,10 @@ FILES = {
 
 
 class OnDemand(TyperGroup):
-    """The group of the commands in `FILES`: a file is imported when a command of it is typed."""
+    """The group of all commands.
+
+    A file of `FILES` is imported only when one of its commands is typed.
+    """
 
     def list_commands(self, context):
         """Return the names of all commands."""
@@ -58,7 +61,7 @@ def _labkit():
 
 
 def path_of(path):
-    """Return a path relative to the current folder if it lies in there, else the whole path."""
+    """Return a path as messages show it: relative below the current folder, else absolute."""
     path = Path(path).resolve()
     if path.is_relative_to(Path.cwd()):
         return path.relative_to(Path.cwd())
@@ -71,11 +74,13 @@ def size_of(path):
 
 
 def require_use(holds, needing):
-    """Raise LabError for switches that would do nothing, because their condition does not hold.
+    """Raise LabError where the user typed a switch that would do nothing.
+
+    Such a switch has an effect only under a condition, for example only with "--data".
 
     holds    {condition in words: whether it holds}
-    needing  {condition in words: {switch: whether it was typed}}: the switches that do nothing
-             unless the condition holds
+    needing  {condition in words: {switch: whether the user typed it}}, for the switches that need
+             this condition
     """
     for condition, switches in needing.items():
         idle = [switch for switch, is_given in switches.items() if is_given]

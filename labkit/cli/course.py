@@ -132,9 +132,11 @@ def run(
 
 
 def _split_parameter(text):
-    """Return ("seed", 1) for "seed=1".
+    """Split the text of a parameter, NAME=VALUE. Returns (name, value): ("seed", 1) for "seed=1".
 
     The value is parsed as JSON; a value that is no JSON stays a text.
+
+    Raises  LabError for a text without "="
     """
     import json
 

@@ -123,7 +123,10 @@ def build(
 
 
 def _batch_sizes(text):
-    """Return (1, 8, 64) for "1:8:64"; what is no number becomes 0, which `Settings` refuses."""
+    """Return the numbers in a text with colons: (1, 8, 64) for "1:8:64".
+
+    A part that is not a whole number becomes 0, which `Settings` refuses with an error.
+    """
     sizes = []
     for word in text.split(":"):
         sizes.append(int(word) if re.fullmatch("[0-9]+", word) else 0)

@@ -76,7 +76,10 @@ def _list():
 
 
 def _line(row):
-    """Return a row of an experiment in one line: its name, and its figures or why it has none."""
+    """Return a row of an experiment as one line: its name, and its figures or the reason for none.
+
+    row  a row of the ledger, such as a `Training` or a `Latency`
+    """
     from labkit.format import shown
 
     name = getattr(row, "name", None) or f"{row.study}: {row.variant}"

@@ -168,7 +168,10 @@ def quantize(
 
 
 def _tell_what_stays_in_float(path):
-    """Print the layers that a quantized file keeps in float, the reasons, and the examples used."""
+    """Print which layers of a quantized file stay in float, and why.
+
+    The examples by which they were chosen are printed, too.
+    """
     from labkit.quantize import float_nodes
 
     reasons, share, judged = float_nodes(path)
@@ -179,11 +182,13 @@ def _tell_what_stays_in_float(path):
 
 
 def _comparison_inputs(model, data, pictures):
-    """Print and return the inputs on which a quantized file is compared with the original.
+    """Choose the inputs on which a quantized file is compared with the original, and name them.
 
-    data  name of a data set, whose test images are taken, or None: the inputs are made up
-
-    Returns None for a folder without enough test images.
+    model     path of the original file
+    data      name of a data set, whose test images are the inputs; None: the inputs are made up
+    pictures  {"size", "mean", "std"} of the images, as typed
+    returns   an array (N, ...) of images, or dictionaries {name of an input: array} in a list; None
+              where there are too few test images
     """
     import numpy as np
 
@@ -210,11 +215,12 @@ def _comparison_inputs(model, data, pictures):
 def _tell_what_is_lost(model, path, inputs, *, axis):
     """Print how far a quantized file's answers are from the original's, in each engine.
 
-    inputs  as for `labkit.engines.fidelity.quantized`
-    axis    axis of the output that holds the classes, or None
-
-    Returns the `Fidelity` of the file as it is written. Where no engine here can run the file as
-    written, returns that of the first engine that can run the file at all, or None.
+    model    path of the original file
+    path     path of the quantized file
+    inputs   what `_comparison_inputs` returned
+    axis     axis of the output that holds the classes, or None
+    returns  the `Fidelity` of the file as it is written. Where no engine here can run the file as
+             written, that of the first engine that can run it in some form. None where none can
     """
     from labkit.engines import fidelity
 

@@ -1,8 +1,9 @@
 """Data sets: images and text in memory, and their batches.
 
-`load` returns an image set as an `ImageSet`, `fetch` brings one from its publisher, `names` and
-`status` list them. `paragraphs` returns the text of the lessons; `load("course-text")` returns that
-text as a set to train on.
+`load` returns an image set as an `ImageSet`. `fetch` downloads a set from its publisher. `names`
+returns the names of the published sets, and `status` says which of them are on this machine.
+`paragraphs` returns the text of the lessons; `load("course-text")` returns that text as a set to
+train on.
 
     train = load("fashion-mnist", "train")
     for images, labels in train.batches(128, device=device, seed=epoch, augment=True):

@@ -1,4 +1,6 @@
-"""Stores decoded images beside the files that they come from, so that these are decoded once."""
+"""Stores decoded images in a cache file beside the picture files, so that each is decoded only
+once.
+"""
 
 import hashlib
 import json
@@ -8,13 +10,14 @@ from labkit.files import atomic
 
 
 def fingerprint(top, names, settings):
-    """Return a sha256 that changes when files or settings change.
+    """Return a sha256, as hex digits, that changes when files or settings change.
 
     The digest covers the names, sizes and times of the files, not their content.
 
     top       the folder
     names     names of the files, relative to the folder
-    settings  everything else that the decoded images depend on; its `repr` counts
+    settings  any value with a stable `repr`, which holds everything else that the decoded images
+              depend on, such as their size in pixels
     """
     digest = hashlib.sha256(repr(settings).encode())
     for name in names:
@@ -25,12 +28,15 @@ def fingerprint(top, names, settings):
 
 
 def cached(path, digest, build):
-    """Return (images, labels, facts) from the cache file `path`; build and store what is missing.
+    """Return (images, labels, facts) from the cache file `path`, or build them and write the file.
 
-    digest  fingerprint of the source and the settings; a cache file with another digest, or a
-            broken one, is built again
-    build   function without arguments that returns (images, labels, facts)
-    facts   what the set needs besides the tensors, such as names of classes; must fit into JSON
+    They are built where the file is missing or broken, or stores another digest than `digest`.
+    Where the file cannot be written, they are returned all the same.
+
+    digest  `fingerprint` of the files and settings that the images depend on
+    build   function without arguments that returns (images, labels, facts): two tensors, and
+            whatever else the data set needs, as a value that JSON can hold, such as the names of
+            the classes
     """
     from safetensors.torch import save_file
 
@@ -48,7 +54,10 @@ def cached(path, digest, build):
 
 
 def _read(path, digest):
-    """Return (images, labels, facts) of a cache file; None if it is broken or outdated."""
+    """Return (images, labels, facts) of a cache file; None where it is broken or outdated.
+
+    A file is outdated if it stores another digest than `digest`.
+    """
     from safetensors import SafetensorError, safe_open
 
     with suppress(SafetensorError), safe_open(path, framework="pt") as file:

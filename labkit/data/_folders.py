@@ -1,6 +1,7 @@
-"""Reads the layout of a folder of one's own images: a folder for each class.
+"""Finds the picture files and their labels in a user's folder that has a subfolder for each class.
 
-The folders of the classes may lie below train/ and test/ (or val/).
+The folders of the classes may lie in the folder itself, or in its subfolders train/ and test/ (or
+val/).
 """
 
 import unicodedata
@@ -14,16 +15,17 @@ LONG = 200  # characters of a list of names in a message
 
 
 def labelled(top, split):
-    """Return the files of a split with their labels: (folder, label_of, classes, left_out).
+    """Return (folder, label_of, classes, left_out): the files of a split with their labels.
 
     folder    the folder of the split
-    label_of  {file name relative to the folder: label}
+    label_of  {file name relative to the folder: label}, the label from 0
     classes   names of the classes: the folders of the train split in alphabetical order
-    left_out  {name: `NoPicture`} of what is no file, and of what lies beside the folders of the
-              classes
+    left_out  {name: `NoPicture`} of entries that are not used: files beside the folders of the
+              classes, and entries that are neither file nor folder, such as a broken link
     Raises    DataError, which names the file or folder that is wrong
 
-    Pictures without folders are all of one class, "pictures": enough to observe a network.
+    Where the folder holds pictures and no folders, all pictures get the label 0 of one class,
+    "pictures". Such a set cannot teach classes, but can show how a network computes.
     """
     level = _level(top, split)
     entries = _visible(level)
@@ -72,8 +74,8 @@ def look_alike(classes):
 def _level(top, split):
     """Return the folder of a split: train/, test/ or val/, or the folder `top` itself.
 
-    `top` itself is the train split where it has none of these folders. Raises DataError where the
-    folder of the split is missing.
+    Where `top` has none of these three folders, `top` itself is the train split. Raises DataError
+    where the folder of the split is missing.
     """
     for name in LEVELS[split]:
         if (top / name).is_dir():
@@ -95,10 +97,10 @@ def _visible(folder):
 
 
 def _files(level, entries):
-    """Sort the entries of a folder: (names of the files, {name: `NoPicture`} of other entries).
+    """Split entries of a folder into ([names of files], {name of any other entry: `NoPicture`}).
 
-    Names are relative to `level`, the folder of the split. Raises DataError for a folder among the
-    entries.
+    Other entries are broken links and pipes. Names are relative to `level`, the folder of the
+    split. Raises DataError where a folder is among the entries.
     """
     files = []
     left_out = {}
@@ -119,9 +121,11 @@ def _files(level, entries):
 
 
 def _beside_classes(entries):
-    """Return {name: `NoPicture`} of the files that lie beside the folders of the classes.
+    """Return {name: `NoPicture`} of the entries that lie beside the folders of the classes.
 
-    Raises  DataError for a picture there, because it has no class
+    Raises DataError where such an entry is a picture, because its class is not known.
+
+    entries  paths of all entries, the folders of the classes among them
     """
     left_out = {}
     for entry in entries:

@@ -27,8 +27,8 @@ def read_images(top, names, *, size=None, left_out=None):
     names     names of the files relative to `top`
     size      scale the shorter side of each image to so many pixels and cut out the middle square;
               None: all images must have the same size
-    left_out  dictionary to which {name: `NoPicture`} of each file without a picture is added; such
-              a file has no row in the tensor. None: such a file is an error
+    left_out  a dictionary that receives {name: `NoPicture`} of each file that gives no picture; the
+              tensor has no row for such a file. None: such a file is an error
     Raises    DataError, which names the file
     """
     import torch
@@ -54,7 +54,10 @@ def read_images(top, names, *, size=None, left_out=None):
 
 
 def _decoded(top, names, size):
-    """Yield (name, pixels or `NoPicture`) of each file in order, with few files in memory."""
+    """Yield (name, result) of each file in order; the result is a tensor or a `NoPicture`.
+
+    The tensor holds the pixels, uint8 (3, H, W). At most `CHUNK` files are in memory at a time.
+    """
     with ThreadPoolExecutor(usable_cores()) as pool, _without_warnings():
         for start in range(0, len(names), CHUNK):
             chunk = names[start : start + CHUNK]
@@ -68,7 +71,13 @@ def _decoded(top, names, size):
 
 
 def _pixels_or_reason(data, *, size):
-    """Decode the bytes of a picture file; return the `NoPicture` instead of raising it."""
+    """Return the pixels of a picture file's bytes, uint8 (3, H, W), or else a `NoPicture`.
+
+    The `NoPicture` says why the file gives no picture. It is returned, not raised.
+
+    data  the bytes
+    size  as in `read_images`
+    """
     try:
         return pixels_of(data, size)
     except NoPicture as error:
@@ -79,7 +88,8 @@ def _pixels_or_reason(data, *, size):
 def _without_warnings():
     """Silence Pillow's warnings about sizes and EXIF data.
 
-    `pixels_of` refuses a picture with a reason where such a warning matters.
+    They are not needed: `pixels_of` raises a `NoPicture` for a picture that is too large, and
+    leaves a picture with broken EXIF data as it is.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,7 +99,10 @@ def _without_warnings():
 def unfit(path, expected, found, fix=FIX, problem="cannot be used"):
     """Return the `DataError` of a picture file, or of a folder of pictures, that cannot be used.
 
-    problem  end of the sentence that begins with the path
+    expected  what should be there, in words
+    found     what is there, in words
+    fix       what the user can do about it
+    problem   end of the sentence that begins with the path
     """
     return DataError(f"{path} {problem}.", expected=expected, found=found, fix=fix)
 
@@ -104,7 +117,12 @@ def unusable(path, reason):
 
 
 def _several_sizes(path, image, images):
-    """Return the `DataError` of an image whose size differs from those of the images before it."""
+    """Return the `DataError` of an image whose size differs from those of the images before it.
+
+    path    path of the image's file
+    image   the image, (3, H, W)
+    images  the images before it, (N, 3, H, W)
+    """
     return unfit(
         path,
         f"height and width {tuple(images.shape[-2:])}",
@@ -117,6 +135,11 @@ def _several_sizes(path, image, images):
 def require_few(top, left_out, total):
     """Raise DataError where too many files of a folder give no picture.
 
+    There are two limits. Of the files that were meant as pictures, at most `MOST_UNUSABLE` (25 %)
+    may give none. Of all files, at most `MOST_NO_PICTURES` (75 %) may be files that were not meant
+    as pictures.
+
+    top       the folder
     left_out  {name: `NoPicture`} of the files that give no picture
     total     number of all files
     """
@@ -137,12 +160,19 @@ def require_few(top, left_out, total):
 
 
 def _meant_as_picture(name, reason):
-    """Return whether a file without a picture was meant to be one: by its name or its beginning."""
+    """Return whether a file that gives no picture was meant as one.
+
+    That is so if its name has the ending of a picture file, or if its content begins like one.
+
+    reason  the `NoPicture` of the file
+    """
     return reason.kind == "damaged" or name.lower().endswith(ENDINGS)
 
 
 def summary(left_out, total):
-    """Return how many files are left out, with a line for each kind of reason; "" without any.
+    """Return a text that says how many files are left out, with a line for each kind of reason.
+
+    The text is "" where `left_out` is empty.
 
     left_out  {name: `NoPicture`}
     total     number of all files
@@ -164,5 +194,8 @@ def summary(left_out, total):
 
 @lru_cache(maxsize=1024)
 def tell(text):
-    """Print a message on stderr, once in this process: a folder may be read several times."""
+    """Print a message on stderr, but the same message only once in this process.
+
+    A folder may be read several times.
+    """
     print(text, file=sys.stderr)

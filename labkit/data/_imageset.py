@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_items(data, n):
-    """Raise DataError unless a data set has `n` items, and `n` is above 0."""
+    """Raise DataError unless `n` is from 1 to the number of items of a data set."""
     if not 0 < n <= len(data):
         raise DataError(
             f"{n} items cannot be taken from {data.name} {data.split}.",
@@ -94,12 +94,13 @@ class ImageSet:
 
         batch          images per batch; the last batch may be smaller unless `drop_last`
         device         device of the batches; None: where the set is
-        seed           None: in order; a number: shuffled, in the same order for the same number.
-                       `labkit.train.epoch_seed` gives another number for each epoch
+        seed           None: the images in order. A number: shuffled; the same number gives the same
+                       order. `labkit.train.epoch_seed` returns a different number for each epoch
         augment        crop each image at random from a copy with a black border of an eighth of the
                        side, and mirror every second image on average
         size           resize to so many pixels a side (224 for networks made for ImageNet); None:
                        do not resize
+        drop_last      leave out a last smaller batch
         channels_last  lay the images out as NHWC in memory, which tensor cores prefer
         yields         images float32 (n, C, size, size), of mean about 0 and deviation about 1;
                        labels int64 (n,)

@@ -31,9 +31,12 @@ def load(
     name    one of `labkit.data.names()`; "folder:<path>", with a folder for each class; or
             "course-text"
     split   "train" or "test"; the "test" of tiny-imagenet is its official `val`
-    limit   take only so many items, of each class the same share; None: all
-    size    only for "folder:<path>": scale every image to so many pixels a side
-    Raises  DataError: the set is missing or damaged; the error says what to do
+    limit   take only so many items: of images the same share of each class, of text the first
+            pieces; None: all
+    size    only for "folder:<path>": scale each image to so many pixels on its shorter side, and
+            cut out the middle square
+    Raises  DataError: the set is missing or damaged; the error says what to do. LabError: there is
+            no such set or split
     """
     require_known(split, ("train", "test"), "split")
     if size is not None and not name.startswith("folder:"):
@@ -137,10 +140,11 @@ def _folder_images(name, split, size):
 
 
 def _require_all_classes(level, label_of, classes, left_out):
-    """Raise DataError for a folder where a class has no picture left.
+    """Raise DataError where one of the classes has no picture that could be decoded.
 
     level     folder of the split
     label_of  {file: label}
+    classes   names of the classes, at the positions of their labels
     left_out  {file: `NoPicture`}
     """
     usable = {label for file, label in label_of.items() if file not in left_out}
@@ -156,9 +160,13 @@ def _require_all_classes(level, label_of, classes, left_out):
 
 
 def _tell(level, classes, left_out, count):
-    """Print which files of a folder are left out, and which class names nearly coincide.
+    """Print which files of a folder are left out, and which names of classes look alike.
 
-    count  number of images that are not left out
+    Names look alike where only their case or the spaces at their ends differ: "Cat" and "cat".
+
+    level     folder of the split
+    left_out  {name: `NoPicture`}
+    count     number of images that are not left out
     """
     if left_out:
         tell(f"{level}: {summary(left_out, count + len(left_out))}")

@@ -1,10 +1,10 @@
 """Decodes one picture file of any kind into upright RGB pixels of 8 bits.
 
-The content of a file decides its kind, not its name. Four rules hold, which
-docs/your-own-network.md repeats for a program of one's own. A photograph stored lying on its side
-is turned upright. Transparent pixels are put on white. Grey of 16 (12) bits keeps its upper 8 bits,
-as colours of 16 bits do. A JPEG above `MAX_PIXELS` is decoded at a half, a quarter or an eighth of
-its size.
+The content of a file decides its kind, not its name. There are four rules, which
+docs/your-own-network.md repeats for readers who decode pictures in a program of their own. A
+photograph stored lying on its side is turned upright. Transparent pixels are put on white. Of grey
+or colours with 16 bits (or grey with 12), the upper 8 bits are kept. A JPEG above `MAX_PIXELS` is
+decoded at a half, a quarter or an eighth of its size.
 """
 
 import io
@@ -35,8 +35,8 @@ _WHITE_IS_ZERO = 0  # a value of the tag `_PHOTOMETRIC`
 class NoPicture(Exception):
     """The reason why a file gives no picture.
 
-    kind    the reason in a few words that hold for many files
-    detail  what the reason says about this file; "" where there is no more to say
+    kind    the reason without details, such as "damaged": files are grouped by it
+    detail  the details of this file, such as "6000 x 9000 pixels"; "" where there are none
     """
 
     def __init__(self, kind, detail=""):
@@ -95,7 +95,10 @@ def _decoded(data, *, shrink):
 
 
 def _halve_until_it_fits(image):
-    """Let Pillow decode a JPEG at the largest of 1/2, 1/4, 1/8 that has at most `MAX_PIXELS`."""
+    """Let Pillow decode a large JPEG at 1/2, 1/4 or 1/8 of its size.
+
+    It is the largest of these sizes that has at most `MAX_PIXELS` pixels.
+    """
     for factor in (2, 4, 8):
         width = image.width // factor
         height = image.height // factor
@@ -128,7 +131,10 @@ def _in_rgb(image):
 
 
 def _upright(image):
-    """Return the image turned as its EXIF data says; unreadable EXIF data turns nothing."""
+    """Return the image turned upright, as its EXIF data says.
+
+    An image without EXIF data, or with EXIF data that cannot be read, is returned as it is.
+    """
     from PIL import Image
 
     try:
@@ -141,11 +147,12 @@ def _upright(image):
 
 
 def _upper_bits(image, depth, *, negative):
-    """Return a grey image of `depth` bits as a grey image of 8 bits.
+    """Return a grey image of `depth` bits as a grey image of 8 bits, which keeps the upper 8 bits.
 
-    A value that the file calls transparent becomes white.
+    Pixels with the value that the file declares transparent become white.
 
-    negative  True: 0 is white in the file
+    image     Pillow image
+    negative  True: in the file 0 is white
     """
     import numpy as np
     from PIL import Image
@@ -160,7 +167,10 @@ def _upper_bits(image, depth, *, negative):
 
 
 def _too_large(detail):
-    """Return the `NoPicture` of an image that is too large."""
+    """Return the `NoPicture` of an image that is too large.
+
+    detail  the size of the image, in words
+    """
     return NoPicture(
         f"too large: above {MAX_PIXELS:,} pixels, or {MAX_JPEG_PIXELS:,} in a JPEG", detail
     )

@@ -42,7 +42,7 @@ class Published:
 
     @property
     def fix(self) -> str:
-        """Return the command that brings an intact copy of the set."""
+        """Return the shell command that brings an intact copy of the set."""
         if self.url is None:
             return f"git restore data/{self.name}"
         return f"labkit data get {self.name}"
@@ -116,7 +116,7 @@ def check(entry: Published, folder: Path) -> None:
 
 
 def digest_of(entry: Published, split: str) -> str:
-    """Return a sha256 that stands for the files that hold a split."""
+    """Return a sha256 of the published sha256 of the files that hold a split. No file is read."""
     together = "".join(entry.files[name] for name in entry.files_of(split))
     return hashlib.sha256(together.encode()).hexdigest()
 
@@ -144,11 +144,12 @@ def status() -> list[SetStatus]:
 
 
 def fetch(name: str, *, source: str | Path | None = None) -> Path:
-    """Bring a published set to this machine, unless an intact copy is here. Returns its folder.
+    """Download a published set, unless an intact copy is on this machine. Returns its folder.
 
-    source  None: download from the publisher; or the path of an archive that you have
-    Raises  DataError: no network, or an archive that is not the published one, of which nothing is
-            kept
+    source  None: download from the publisher; or the path of an archive that you have, which is
+            copied
+    Raises  DataError: there is no network, or the archive has another sha256 than the published one
+            and is not stored
     """
     entry = published(name)
     folder = folder_of(entry)

@@ -51,19 +51,23 @@ def cifar10(split, archive):
 
 
 def cifar100(split, archive):
-    """Return a split of CIFAR-100 with the 100 fine classes, in the form that `cifar10` returns."""
+    """Return a split of CIFAR-100: uint8 (N, 3, 32, 32), int64 (N,), names of the classes.
+
+    There are 100 classes: those that the set calls fine.
+    """
     from torchvision.datasets import CIFAR100
 
     return _cifar(CIFAR100, "cifar100", split, archive)
 
 
 def _cifar(dataset_class, name, split, archive):
-    """Return a split of CIFAR, read by torchvision, in the form that `cifar10` returns.
+    """Return a split of CIFAR: uint8 (N, 3, 32, 32), int64 (N,), names of the classes.
 
-    dataset_class  class of torchvision
-    name           name of the set in labkit
-    Raises         DataError where a file of the archive has another md5 than torchvision knows; the
-                   file is then not opened
+    dataset_class  class of torchvision that reads the set, such as `CIFAR10`
+    name           name of the set in labkit, for the error
+    archive        path of the .tar.gz
+    Raises         DataError where a file is missing from the archive, or has another md5 than
+                   torchvision expects. torchvision compares the md5 before it opens a file
     """
     import torch
 
@@ -118,15 +122,15 @@ def _unpack(file, folder):
 def tiny_imagenet(split, archive):
     """Return a split of Tiny-ImageNet: uint8 (N, 3, 64, 64), int64 (N,), names of the classes.
 
-    torchvision has no reader for this set. A class has a number such as n01443537, the wnid. These
-    files of the zip, below tiny-imagenet-200/, are read:
+    torchvision has no reader for this set. A class is identified by a code such as n01443537, its
+    wnid. These files of the zip, below tiny-imagenet-200/, are read:
 
     wnids.txt                      a wnid per line; the position is the label
     words.txt                      wnid, tab, names of the class
     train/<wnid>/<wnid>_boxes.txt  names of the files in train/<wnid>/images/
     val/val_annotations.txt        name of a file in val/images/, tab, wnid
 
-    The images in test/ have no published labels: the split "test" is val/.
+    The images in test/ have no published labels. Therefore the split "test" is val/.
 
     Source  Le and Yang 2015; https://cs231n.stanford.edu/
     """
@@ -148,7 +152,7 @@ def tiny_imagenet(split, archive):
 
 
 def _train_files(top, wnids):
-    """Return {file below `top`: wnid} of the train split."""
+    """Return {path of an image file below `top`: wnid} of the train split."""
     wnid_of = {}
     for wnid in wnids:
         for line in _lines(top / "train" / wnid / f"{wnid}_boxes.txt"):
@@ -158,7 +162,7 @@ def _train_files(top, wnids):
 
 
 def _validation_files(top):
-    """Return {file below `top`: wnid} of the validation split."""
+    """Return {path of an image file below `top`: wnid} of the validation split."""
     wnid_of = {}
     for line in _lines(top / "val/val_annotations.txt"):
         name, wnid = line.split("\t")[:2]
@@ -167,7 +171,10 @@ def _validation_files(top):
 
 
 def _class_names(top, wnids):
-    """Return the first name of each class; the wnid where words.txt has no name."""
+    """Return a name for each class, in the order of `wnids`.
+
+    It is the first name in words.txt, or the wnid where words.txt has none.
+    """
     names_of = {}
     for line in _lines(top / "words.txt"):
         wnid, _, names = line.partition("\t")

@@ -33,7 +33,7 @@ class Paragraph(NamedTuple):
 
     @property
     def location(self) -> str:
-        """Return where it stands: "07_large_batch_tricks: 1. The gap"."""
+        """Return lesson and section as one text: "07_large_batch_tricks: 1. The gap"."""
         return f"{self.lesson}: {self.section}" if self.section else self.lesson
 
 
@@ -59,10 +59,13 @@ def _is_prose(line):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TextSet:
-    """A text as bytes, to learn the next byte from; it is cut into pieces of `length` bytes.
+    """A text as bytes, from which a network learns to predict the next byte.
+
+    The text is cut into pieces of `length` bytes; `len` is the number of pieces.
 
     text     uint8 (n,)
-    classes  one class per value of a byte
+    split    "train" or "test"
+    classes  the 256 values of a byte
     digest   sha256 of the text
     """
 
@@ -84,7 +87,10 @@ class TextSet:
 
     @property
     def images(self):
-        """Return the pieces, uint8 (N, length), by the name that all sets have for inputs."""
+        """Return the pieces, uint8 (N, length).
+
+        The property is called `images` because every data set has its inputs under this name.
+        """
         return self.text[:-1].unfold(0, self.length, self.length)
 
     def subset(self, n, **_):
@@ -97,8 +103,9 @@ class TextSet:
 
         The label of a token is the byte that follows it.
 
-        seed  None: the pieces in order. A number: the pieces shuffled; they begin at an offset that
-              the number decides, and a last smaller batch is dropped
+        seed  None: the pieces in order; the last batch may be smaller. A number: the pieces
+              shuffled, without a last smaller batch. The number also draws the byte at which the
+              first piece begins, so that the text is cut elsewhere in each epoch
         """
         import torch
 
@@ -117,9 +124,9 @@ class TextSet:
 
 
 def course_text(split):
-    """Return a split of the course's text as a `TextSet`, a paragraph per line.
+    """Return a split of the course's text as a `TextSet`, one paragraph per line.
 
-    One paragraph in `HELD_OUT` is in the split "test", the others are in "train".
+    Of every `HELD_OUT` paragraphs, one is in the split "test" and the others are in "train".
     """
     import torch
 

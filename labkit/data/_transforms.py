@@ -1,7 +1,7 @@
 """The transforms of a batch before the network: crop and mirror, resize, normalise.
 
-Each works on a whole batch on the device that trains. Random numbers are drawn on the CPU, so that
-every device sees the same images for the same seed.
+Each transform works on a whole batch, on the device that trains. Random numbers are drawn on the
+CPU, so that every device sees the same images for the same seed.
 """
 
 
@@ -25,15 +25,15 @@ def crop_and_mirror(images, generator):
 
 
 def crop(images, down, right, mirror, *, border):
-    """Crop each image at an offset of its own from a copy with a black border, and mirror some.
+    """Crop each image from a copy with a black border, at an offset of its own, and mirror some.
 
     The crop has the size of the image.
 
     images   (N, C, H, W)
     down     int64 (N,), 0 to 2 border[0]: first row of the crop in the bordered image
-    right    int64 (N,), 0 to 2 border[1]: first column
-    mirror   bool (N,): True for images to mirror
-    border   rows added above and below, columns added left and right
+    right    int64 (N,), 0 to 2 border[1]: first column of the crop in the bordered image
+    mirror   bool (N,): True for images to mirror, left to right
+    border   (rows added above and below, columns added left and right)
     returns  (N, C, H, W)
     """
     import torch

@@ -63,15 +63,18 @@ def summary(name: str) -> str:
 def run(
     name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0
 ) -> Iterator[Any]:
-    """Run an experiment, and yield each row when it is in the ledger.
+    """Run an experiment. Each of its rows is written to the ledger, and then yielded.
 
-    The rows belong to a run of their own. An interrupted run keeps its rows; `ledger.record`
-    records only a run that went to its end.
+    The rows carry the key of a new `Run` of this experiment. After the last row, a `Completion` is
+    written. An interrupted experiment leaves its rows without a `Completion`; `ledger.record`
+    records only runs that have one.
 
-    quick    as in `Scale`; the run has the profile "quick", otherwise "lab"
+    name     one of `names()`
+    quick    as in `Scale`; True gives the run the profile "quick", False the profile "lab"
     minutes  minutes for all that is timed, above 0; None: half a minute if quick, otherwise the
              experiment's own `MINUTES`
     seed     seed of weights and inputs
+    Raises   LabError for an unknown name, and for `minutes` out of range
     """
     module = get(name)
     if minutes is not None and not 0 < minutes < float("inf"):

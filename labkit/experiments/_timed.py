@@ -1,4 +1,7 @@
-"""The common part of the experiments on latency: a row for each batch, timed or with a reason."""
+"""The common part of the experiments on latency: they yield a row for each batch.
+
+A row has a time, or the reason why there is none.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -26,16 +29,17 @@ def timed_batches(
     seconds: float,
     row_fields: dict,
 ) -> Iterator[Latency]:
-    """Load a network into an engine, and yield a `Latency` for each of several batches.
+    """Load a network into an engine, and yield one `Latency` for each of several batches.
 
-    A batch whose calls take too long gets a reason in place of a time, and so do all larger
-    batches.
+    A batch whose calls would take longer than `seconds` gets a reason in place of a time, and so do
+    all larger batches. Where the engine cannot load the network, all batches get the reason.
 
     engine      one of `engines.names()`
-    inputs      the batches, (N, ...) tensors, the smallest first
-    precision   as in `engines.load`
+    model       the network
+    inputs      the batches, tensors (N, ...), the smallest first
+    precision   number format of the engine, such as "fp32" or "fp16"
     seconds     seconds for each batch
-    row_fields  fields of the rows: name, network, device
+    row_fields  {field: value} for the fields of all rows: name, network, device
     """
     # beyond eight shapes of one module torch would run it eagerly, without a word
     torch.compiler.reset()
@@ -57,7 +61,13 @@ def timed_batches(
 
 
 def _timed(served: Served, x, seconds, row_fields):
-    """Return the `Latency` of one batch, or a row with the reason why there is no time."""
+    """Return the `Latency` of one batch: with a time, or with the reason why there is none.
+
+    served      the network in its engine
+    x           the batch
+    seconds     seconds for its calls
+    row_fields  as in `timed_batches`
+    """
     try:
         served(x)  # the first call of a shape may compile
         one_call = _seconds_of_a_call(served, x)
@@ -79,7 +89,7 @@ def _timed(served: Served, x, seconds, row_fields):
 
 
 def _seconds_of_a_call(served, x):
-    """Return the seconds of one call, until the device is idle again."""
+    """Return the seconds from the start of one call until the device has computed its result."""
     start = time.perf_counter()
     served(x)
     devices.synchronize(x.device)

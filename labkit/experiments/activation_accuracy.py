@@ -2,8 +2,9 @@
 several seeds.
 
 A ConvNeXt of one block (48 channels, patches of 7 x 7 pixels) learns 10,000 small pictures of
-clothes for five epochs. There is a row for each way to train it and each seed. The same seed gives
-the same first weights and the same order of images to all ways.
+clothes for five epochs. Each activation is trained plainly, and the published ones also compiled;
+each such training is repeated with six seeds, and each repetition is a row. The same seed gives all
+of them the same first weights and the same order of images.
 
 It takes a quarter of an hour on one core, whatever `--minutes` says. `quick`: 640 images, one
 epoch, one seed, ReLU and FastSwish.
@@ -74,14 +75,17 @@ def measure(scale):
 
 
 def _plan(scale):
-    """Return [(activation, True if it is trained compiled)]."""
+    """Return the trainings to repeat: [(activation, True if it is trained compiled)]."""
     plain = [(name, False) for name in (("ReLU", "FastSwish") if scale.quick else ACTIVATIONS)]
     return plain + [(name, True) for name, _ in plain if name in PUBLISHED]
 
 
 def _row(name, train, test, settings):
-    """Train one network. Returns a `Training` with its accuracy, or with a reason for none.
+    """Train one network. Returns a `Training` with its accuracy, or with a reason why it has none.
 
+    name      one of `ACTIVATIONS`
+    train     the training images
+    test      the test images
     settings  arguments of `trained`: epochs, seed, compiled and device
     """
     compiled, seed, device = settings["compiled"], settings["seed"], settings["device"]
@@ -108,7 +112,8 @@ def trained(name, data, *, epochs, seed, compiled, device):
 
     name      one of `ACTIVATIONS`
     data      the training images
-    compiled  train with a forward pass that torch.compile made
+    compiled  True: torch.compile compiles the network for the training
+    Raises    LabError where `compiled` is True and there is no compiler
     """
     if compiled:
         devices.require_compiler(device)

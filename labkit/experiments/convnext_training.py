@@ -2,16 +2,19 @@
 AMP, with both.
 
 A ConvNeXt of the published size (18 million weights) takes training steps at batch 128, at 64 x 64
-pixels and, as published, at 224 x 224. The four variants take each batch in turn, so that other
-work on the machine meets all of them. Steps are timed, not whole epochs: an epoch of 100,000 images
-is 781 times the median step, without the first two of each variant, which compile. Accuracy takes
-whole epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat16.
+pixels and, as published, at 224 x 224. The four ways take turns: each trains on a batch before the
+next batch comes, so that other work on the machine slows all of them alike.
+
+Steps are timed, not whole epochs. An epoch of 100,000 images has 781 steps, so its time is 781
+times the median step. The first two steps of each way are left out, because they compile. AMP
+computes in bfloat16. No accuracy is measured, because it needs whole epochs:
+`benchmarks/training.py --only tiny` trains them.
 
 Images are those of Tiny-ImageNet where `labkit data get tiny-imagenet` has brought them here, else
 random ones of their shape; the row says which.
 
-By default it measures for twenty minutes, and makes five steps of each variant at least: a CPU
-without instructions for bfloat16 computes AMP so slowly that these steps take longer. `quick`:
+By default it measures for twenty minutes, but at least five steps of each way. A CPU without
+instructions for bfloat16 computes AMP so slowly that these steps take longer. `quick`:
 convnext-mini at 32 x 32, batch 16.
 
 Source  the published table "compile-amp" of `labkit.ledger.published`
@@ -91,7 +94,13 @@ def measure(scale):
 
 
 def _row(variant, step_seconds, *, dataset, row_fields):
-    """Return a `Training` for an epoch, whose time is its steps times the median step."""
+    """Return the `Training` of an epoch: its time is the number of its steps times the median step.
+
+    variant       one of `VARIANTS`
+    step_seconds  seconds of each step that was timed
+    dataset       the data set in words
+    row_fields    {field: value} of further fields, with "batch"
+    """
     steps = IMAGES // row_fields["batch"]
     return Training(
         variant=variant,
@@ -103,9 +112,9 @@ def _row(variant, step_seconds, *, dataset, row_fields):
 
 
 def _batches(batch, pixels, device):
-    """Return (batches to train on in turn, the data set in words).
+    """Return (list of batches to train on, the data set in words).
 
-    A batch is (images, labels).
+    A batch is (images, labels): float (batch, 3, pixels, pixels) and int64 (batch,).
     """
     try:
         train = data.load("tiny-imagenet", "train", limit=8 * batch)
@@ -120,10 +129,12 @@ def _batches(batch, pixels, device):
 
 
 def _lacks_memory(model, x):
-    """Return why four copies of a network cannot be trained on a batch here, or None.
+    """Return why a network cannot be trained here in all variants at once; None if it can.
 
-    The memory that the backward pass needs is measured on two images; each variant also holds
-    weights, gradients and the two moments of AdamW.
+    The memory that the backward pass needs is measured with two images, and scaled to the batch. In
+    addition, each variant holds weights, gradients and the two moments of AdamW.
+
+    x  the images of a batch
     """
     activations = saved_for_backward(model, x[:2]) / 2 * len(x)
     weights = 4 * sum(weight.numel() for weight in model.parameters())
@@ -138,7 +149,7 @@ def _lacks_memory(model, x):
 
 
 def lacks_compiler(device: torch.device) -> str | None:
-    """Return why torch.compile cannot be used here, or None."""
+    """Return the reason why torch.compile cannot be used on a device, in words; None if it can."""
     try:
         devices.require_compiler(device)
         return None
@@ -147,11 +158,15 @@ def lacks_compiler(device: torch.device) -> str | None:
 
 
 def seconds_of_steps(model, batches, *, variants, seconds):
-    """Time training steps of variants, which take each batch in turn until the time is over.
+    """Time training steps of several variants. Returns {variant: [seconds of each timed step]}.
 
-    Returns {variant: [seconds of each counted step]}.
+    In a turn, each variant trains one step on the same batch. Turns follow until the time is over,
+    `MIN_STEPS` at least. The first `WARM_UP_STEPS` steps of each variant are not timed.
 
-    seconds  seconds for all variants together
+    model     the network, of which each variant trains a copy
+    batches   list of (images, labels), used in turn
+    variants  names in `VARIANTS`
+    seconds   seconds for all variants together
     """
     # The first steps of a variant compile.
     train_steps = {}
@@ -174,16 +189,21 @@ def seconds_of_steps(model, batches, *, variants, seconds):
 
 
 def order_of_turn(variants, turn):
-    """Return the variants in their order in one turn.
+    """Return the variants in the order in which they train in one turn.
 
-    The variant that begins one turn ends the next.
+    From turn to turn, the first variant moves to the end.
+
+    turn  number of the turn, from 0
     """
     first = turn % len(variants)
     return variants[first:] + variants[:first]
 
 
 def timed_step(train_step, x, y):
-    """Return the seconds of one training step, until the device is idle again."""
+    """Return the seconds from the start of one training step until the device has computed it.
+
+    train_step  function (images, labels)
+    """
     start = time.perf_counter()
     train_step(x, y)
     devices.synchronize(x.device)
@@ -193,10 +213,10 @@ def timed_step(train_step, x, y):
 def training_arm(network, steps=None, *, compiled=False, amp=False):
     """Return (copy of a network, function (images, labels) that trains the copy on one batch).
 
-    steps     steps of the whole training, for a one-cycle schedule; None: the learning rate stays
-              as it is
-    compiled  train with a forward pass that torch.compile made
-    amp       compute in bfloat16
+    steps     number of steps of the whole training, for a one-cycle schedule; None: a constant
+              learning rate
+    compiled  True: torch.compile compiles the network for the training
+    amp       True: compute in bfloat16 by autocast
     """
     trained = copy.deepcopy(network).train()
     forward = torch.compile(trained, dynamic=False) if compiled else trained
@@ -213,7 +233,12 @@ def training_arm(network, steps=None, *, compiled=False, amp=False):
 
 
 def one_step(network, optimizer, x, y, *, amp):
-    """Train on a batch. Returns the loss, a tensor without a gradient."""
+    """Train a network on one batch. Returns the loss, a 0-dimensional tensor without a gradient.
+
+    x    images
+    y    labels
+    amp  True: compute in bfloat16 by autocast
+    """
     optimizer.zero_grad(set_to_none=True)
     with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
         loss = F.cross_entropy(network(x), y)

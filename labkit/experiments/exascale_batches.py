@@ -2,8 +2,9 @@
 stays and falls.
 
 The small network of the lesson on large batches learns 32,768 images of 14 x 14 pixels for 8
-epochs: with a batch of 32,768 that is 8 steps. There is a row for each setting, with the mean
-accuracy of four seeds. Learning rates are those of the lesson: SGD 1/4 and 1, LARS 0.2.
+epochs: with a batch of 32,768 that is 8 steps. There is a row for each optimizer, schedule and
+batch, with the mean accuracy of four seeds. Learning rates are those of the lesson: SGD 1/4 and 1,
+LARS 0.2.
 
 It takes about two minutes on one core, whatever `--minutes` says. `quick`: 4,096 images, batches of
 2,048 and 4,096, one seed.
@@ -45,7 +46,7 @@ class Setting(NamedTuple):
 
 
 def measure(scale):
-    """Yield a `Training` for each setting and batch, its accuracy the mean over the seeds."""
+    """Yield a `Training` for each setting and batch. Its accuracy is the mean over the seeds."""
     images, labels = _images_and_labels("train", scale, _count(scale))
     test = _images_and_labels("test", scale)
     seeds = (100,) if scale.quick else (100, 101, 102, 103)
@@ -74,14 +75,20 @@ def _count(scale):
 def _images_and_labels(split, scale, count=None):
     """Return (images, labels) of a split on the device of the experiment.
 
-    count  how many of the first images; None: all
+    split  "train" or "test"
+    count  take the first so many images; None: all
     """
     images, labels = small_images("fashion-mnist", split, count)
     return images.to(scale.device), labels.to(scale.device)
 
 
 def _plan(count):
-    """Return [(`Setting`, batch size)]: a small batch, then half of all images, and all of them."""
+    """Return the trainings to measure, as [(`Setting`, batch size)].
+
+    The baseline has a batch of 64. The others have half of all images, or all of them.
+
+    count  number of training images
+    """
     same_rate = Setting("SGD, same learning rate", torch.optim.SGD, 1 / 4, cosine)
     settings = [
         same_rate,
@@ -96,9 +103,9 @@ def _plan(count):
 
 
 def lars(params, lr):
-    """Return LARS as the lesson writes it, without momentum.
+    """Return the LARS of the lesson: without momentum, and with a trust coefficient of 1.
 
-    The trust coefficient is part of the learning rate.
+    The learning rate takes the place of the trust coefficient.
     """
     named_weights = [(str(number), weight) for number, weight in enumerate(params)]
     return LARS(without_vectors(named_weights), lr, momentum=0.0, trust=1.0)

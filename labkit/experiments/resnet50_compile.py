@@ -1,9 +1,10 @@
 """What torch.compile gains in training: a ResNet-50 beside a ConvNeXt of the published size.
 
-Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and
-compiled, in turn. There is a row for each network and form of training, at 64 x 64 pixels and batch
-16, and on a GPU at 224 x 224 and batch 128, as published. Steps are timed, not whole epochs: the
-time of an epoch of 100,000 images is its number of steps times the median step.
+Each network is trained plainly and compiled, in turn, in fp32. It trains on random images of
+Tiny-ImageNet's shape, whose content changes no time. There is a row for each network, plain and
+compiled, at 64 x 64 pixels and batch 16, and on a GPU also at 224 x 224 and batch 128, as
+published. Steps are timed, not whole epochs: the time of an epoch of 100,000 images is its number
+of steps times the median step.
 
 By default it times for four minutes; on two cores the compilations take five more. `quick`:
 convnext-mini and a ResNet-18.
@@ -32,7 +33,7 @@ NEEDS_GPU = "the published size, batch 128 at 224 x 224 pixels, needs a GPU, and
 
 
 def measure(scale):
-    """Yield a `Training` for each network and form of training, at each size."""
+    """Yield the `Training`s of each network, plain and compiled, at each size of the images."""
     networks = QUICK_NETWORKS if scale.quick else NETWORKS
     sizes = [(32, 8)] if scale.quick else [(64, 16), (224, 128)]
     for pixels, batch in sizes:
@@ -52,22 +53,25 @@ def measure(scale):
 
 
 def _variant(network, form, pixels):
-    """Return the name of a row, by which the ledger tells rows apart."""
+    """Return the name of a row: "resnet50, 64 pixels, compile". Each row has a name of its own."""
     return f"{network}, {pixels} pixels, {form}"
 
 
 def _reason_against(pixels, device):
-    """Return why a size cannot be measured on a device, or None."""
+    """Return the reason why a size cannot be measured on a device, in words; None if it can."""
     if pixels == 224 and device.type == "cpu":
         return NEEDS_GPU
     return lacks_compiler(device)
 
 
 def _trainings(network, pixels, batch, *, seconds, fields, device):
-    """Yield the `Training` of each form of training one network, plain and compiled.
+    """Yield two `Training`s of one network: trained plainly, and trained compiled.
 
-    seconds  seconds for both forms together
-    fields   further fields of the rows
+    network  name of the network
+    pixels   pixels per side of the images
+    batch    images per step
+    seconds  seconds for both together
+    fields   {field: value} of further fields of the rows
     """
     model = models.build(network, classes=CLASSES, like=(3, pixels, pixels))[0].to(device)
     images = torch.randn(batch, 3, pixels, pixels, device=device)

@@ -2,14 +2,16 @@
 change at a time.
 
 There is a row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript,
-all of them), and one more that the table lacks: the same Adam as a fused kernel. Steps of batch 64
-at 32 x 32 pixels are timed, the variants in turn; the time of twenty epochs of 50,000 images is
-15,620 times the median step. The clock waits for the device between the phases. On a CPU with one
-thread it is the thread's own clock, which stands still while another program has the core.
+all of them), and one more that the table lacks: the same Adam as a fused kernel.
+
+Steps of batch 64 at 32 x 32 pixels are timed; in each turn every variant trains one step. Twenty
+epochs of 50,000 images have 15,620 steps, so their time is 15,620 times the median step. The clock
+waits for the device between the phases. On a CPU with one thread it is the thread's own clock,
+which stands still while another program has the core.
 
 Images are those of CIFAR-100 where `labkit data get cifar100` has brought them here, else random
-ones of their shape; weights are random: neither changes a time. What needs a GPU is a row with a
-reason where there is none.
+ones of their shape. Weights are random. Neither changes a time. Without a GPU, a variant that needs
+one is a row with the reason and no time.
 
 By default it times for five minutes. `quick`: a ResNet-18, batch 8.
 
@@ -50,9 +52,12 @@ FIRST, FEWEST = 3, 3  # steps of a variant that warm up; the fewest steps that c
 
 
 class Pictures(Dataset):
-    """An endless data set of (image as floats, label): after the last image, the first follows.
+    """An endless data set of (image as floats, label): after the last image, the first one follows.
 
-    Each image is converted from bytes when it is read.
+    An image is converted from bytes to floats when it is read.
+
+    images  uint8 (N, 3, H, W)
+    labels  int64 (N,)
     """
 
     def __init__(self, images, labels):
@@ -67,10 +72,12 @@ class Pictures(Dataset):
 
 
 class Trainer:
-    """One variant of the training: its network, its optimizer, and its loader.
+    """One variant of the training: a copy of the network, its optimizer, and its loader.
 
+    network   the network to copy
     pictures  the training images, `Pictures`
-    switches  the changes of the variant, as in `VARIANTS`
+    switches  what the variant changes: names out of "pinned", "autotuner", "script" and "fused"
+    batch     images per step
     """
 
     def __init__(self, network, pictures, switches, *, batch, device):
@@ -86,9 +93,9 @@ class Trainer:
         self.batches = iter(DataLoader(pictures, batch, pin_memory=self.pinned))
 
     def step(self):
-        """Train one step. Returns (4,) seconds: of data, forward pass, backward pass and optimizer.
+        """Train one step. Returns its phases as (4,) seconds: data, forward, backward, optimizer.
 
-        The device is idle after each of the four.
+        After each phase, the clock waits until the device is idle.
         """
         torch.backends.cudnn.benchmark = self.autotuner
         marks = [_idle_at(self.device)]
@@ -156,11 +163,13 @@ def _require_gpu(switches, device):
 
 
 def _in_turn(trainers, seconds):
-    """Time training steps: in each turn one step of every variant, in random order.
+    """Time training steps of all variants. Returns {variant: (steps, 4) seconds of the phases}.
 
-    Turns follow until the time is over. Returns {variant: (steps, 4) seconds}.
+    In a turn, each variant trains one step; their order is random. Turns follow until the time is
+    over, `FEWEST` at least.
 
-    seconds  seconds for all variants together
+    trainers  {variant: `Trainer`}
+    seconds   seconds for all variants together
     """
     rng = np.random.default_rng(0)
     seconds_of_steps = {variant: [] for variant in trainers}
@@ -176,9 +185,11 @@ def _in_turn(trainers, seconds):
 
 
 def _row(variant, seconds, fields):
-    """Return a `Training` whose time is that of twenty epochs: their steps times the median step.
+    """Return the `Training` of twenty epochs: its time is their number of steps times the median.
 
-    seconds  (steps, 4) seconds of the steps that were timed
+    variant  one of `VARIANTS`
+    seconds  (steps, 4) seconds of the phases of the steps that were timed
+    fields   {field: value} of further fields, with "batch" and "dataset"
     """
     steps = EPOCHS * (IMAGES // fields["batch"])
     phases = dict(
@@ -202,7 +213,10 @@ def _row(variant, seconds, fields):
 
 
 def _idle_at(device):
-    """Return the time in seconds at which the device has done all its work."""
+    """Wait until the device has done all its work, and return the time then, in seconds.
+
+    On a CPU with one thread it is the time that this thread has computed.
+    """
     devices.synchronize(device)
     own_clock = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time() if own_clock else time.perf_counter()

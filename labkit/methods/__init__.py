@@ -30,17 +30,18 @@ class Hooks:
     def before_update(self, model):
         """Act in each step before the optimizer changes the weights.
 
-        The gradients are final: without the loss scaling of half precision, and clipped.
+        The gradients are final then: the loss scaling of half precision is undone, and they are
+        clipped.
         """
 
     def after_update(self, model):
         """Act in each step after the optimizer has changed the weights."""
 
     def result(self, model):
-        """Return the model that is tested, and that remains after the training.
+        """Return the model that is tested, and that the training leaves at its end.
 
-        This is `model`, or a copy with other weights. The names in its state dict are those of
-        `model`. The running statistics of batch norm in a copy are computed anew.
+        It is `model`, or a copy with other weights, such as an average. The copy has the same names
+        in its state dict. The training loop recomputes batch norm's running statistics in a copy.
         """
         return model
 

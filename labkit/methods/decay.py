@@ -1,7 +1,7 @@
 """Decay: end with a small learning rate.
 
-What     constant: no decay; cosine: down to 0 along half a cosine; step: a tenth of the rate
-         before, after 1/3, 2/3 and 8/9 of the steps
+What     constant: no decay. cosine: from the full rate down to 0 along half a cosine. step: after
+         1/3, 2/3 and 8/9 of the steps the rate is divided by 10
 When     always: long steps find the valley, short steps its floor; cosine has nothing to tune
 Cost     none
 Not when the number of steps is not known beforehand: the factor depends on it

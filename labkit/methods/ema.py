@@ -3,10 +3,10 @@
 What     after each step, average += (1 - decay) * (weights - average)
 When     the last weights jump about: large learning rates, small batches, schedules that do not end
          near 0
-Cost     one pass over the weights per step, and a second copy of them; with batch norm one pass
-         forwards per test
-Not when the schedule ends near 0: there the average lies where the weights do; the training is
-         short: the average lags behind the weights
+Cost     one pass over the weights per step, and a second copy of them; for a network with batch
+         norm also one forward pass over the training images per test
+Not when the schedule ends near 0, because the average then hardly differs from the weights; or the
+         training is short, because the average lags behind the weights
 Source   Polyak and Juditsky 1992; as used for networks: Tarvainen and Valpola 2017,
          arXiv:1703.01780
 """

@@ -1,18 +1,18 @@
 """Ghost batch norm: batch norm over groups of a large batch.
 
-What     statistics per group of `ghost_size` examples (a ghost) in training, running statistics at
-         inference
+What     in training, each group of `ghost_size` examples (a ghost) is normalised with its own mean
+         and variance; at inference, running statistics normalise
 When     large batches whose test accuracy falls behind that of small batches: each image meets the
          noise of a small batch again
-Cost     compiled, about that of batch norm; eager on a CPU, one to two and a half times it; nothing
-         more at inference
+Cost     compiled, about that of batch norm; eager on a CPU, one to two and a half times that of
+         batch norm; at inference none
 Not when the batch is already small; networks without batch norm; the gain is often small, measure
          it
 Source   Hoffer, Hubara, Soudry 2017, arXiv:1705.08741
 
-In each step the running statistics move by `momentum` towards two means over the ghosts of the
-batch: that of the ghosts' means, and that of the ghosts' (unbiased) variances. The paper moves
-them once for each ghost in turn; at equal momentum that forgets faster.
+In each step the running mean moves by `momentum` towards the mean of the ghosts' means, and the
+running variance towards the mean of the ghosts' (unbiased) variances. The paper moves them once for
+each ghost in turn; with the same momentum they then forget earlier batches faster.
 """
 
 import copy
@@ -32,10 +32,10 @@ def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
 
     x             (N, C), or (N, C, H, W); N a multiple of ghost_size
     ghost_size    examples per ghost
-    weight, bias  (C,); None: 1 and 0
+    weight, bias  (C,), applied after the normalisation; None: 1 and 0
     eps           added to the variance
-    returns       the shape of x; per ghost and channel, before weight and bias: mean 0 and variance
-                  1
+    returns       a tensor of the shape of x. Without weight and bias, each channel of each ghost
+                  has mean 0 and variance 1
     Raises        LabError: N is no multiple of ghost_size
     Source        Hoffer et al. 2017, arXiv:1705.08741
     """
@@ -43,9 +43,10 @@ def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
 
 
 def _normalized(x, ghost_size, weight, bias, eps):
-    """Return (the result of `ghost_batch_norm`, mean (C,), variance (C,)).
+    """Normalise a batch by ghosts. Returns (result, mean, variance).
 
-    The last two are means over the ghosts: of their means, and of their unbiased variances.
+    The arguments, and the result, are those of `ghost_batch_norm`. `mean`, (C,), is the mean of the
+    ghosts' means. `variance`, (C,), is the mean of the ghosts' unbiased variances.
     """
     if ghost_size < 1 or len(x) % ghost_size:
         raise LabError(
@@ -65,10 +66,11 @@ def _normalized(x, ghost_size, weight, bias, eps):
 
 
 def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
-    """Compute the same as `_normalized` with one batch norm, for a compiler.
+    """Return (result, mean, variance) of `_normalized`, computed by one batch norm.
 
-    A compiler makes few passes over memory of one batch norm, but many of a loop over the ghosts.
-    Each channel of each ghost becomes a channel of this batch norm.
+    This form is for torch.compile, which computes one batch norm in few passes over memory, but a
+    loop over the ghosts in many. So each channel of each ghost becomes a channel of one wide batch
+    norm.
     """
     channels = x.shape[1]
     ghosts = len(x) // ghost_size
@@ -97,9 +99,10 @@ def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
 
 
 class _Ghosts:
-    """What the ghost batch norm layers of all shapes share.
+    """The common part of the ghost batch norm layers for all shapes of input.
 
-    In training the statistics are those of ghosts, at inference the running statistics.
+    In training each ghost is normalised with its own statistics. At inference the running
+    statistics normalise, as in `nn.BatchNorm2d`.
     """
 
     def __init__(self, features, ghost_size, **settings):
@@ -130,7 +133,7 @@ class _Ghosts:
 class GhostBatchNorm1d(_Ghosts, nn.BatchNorm1d):
     """A batch norm layer for (N, features) that normalises each group of a batch in training.
 
-    features    outputs of the linear layer before it; an input (N, features, L) is accepted, too
+    features    number of features; an input (N, features, L) is accepted, too
     ghost_size  examples per group; in training N must be a multiple of it
     """
 
@@ -138,7 +141,7 @@ class GhostBatchNorm1d(_Ghosts, nn.BatchNorm1d):
 class GhostBatchNorm2d(_Ghosts, nn.BatchNorm2d):
     """A batch norm layer for (N, features, H, W) that normalises each group of a batch in training.
 
-    features    channels
+    features    number of channels
     ghost_size  examples per group; in training N must be a multiple of it
     """
 

@@ -3,7 +3,7 @@
 What     Adam's direction plus weight decay, times the trust ratio |w| / |direction| of each layer
 When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences per
          batch)
-Cost     Adam's, and two norms per tensor; 8 bytes of state per weight
+Cost     that of Adam, and two norms per tensor; 8 bytes of state per weight
 Not when the batch is small, or where SGD with momentum is the optimizer
 Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 """
@@ -20,11 +20,13 @@ class LAMB(LayerWise):
         direction = m / (sqrt(v) + eps) + weight_decay * weight
         weight    = weight - lr * |weight| / |direction| * direction;  ratio 1 where a norm is 0
 
-    params  as for `torch.optim.Adam`; in a group with `adapt=False` the ratio is 1
+    params  as for `torch.optim.Adam`; in a group with `adapt=False` the ratio |weight| /
+            |direction| is replaced by 1
 
     timm's Lamb differs in two points: it clips the gradients of all layers together
-    (`max_grad_norm=1`), and it does not adapt groups without weight decay. The paper leaves bounds
-    of |weight| open; there are none here, nor in timm.
+    (`max_grad_norm=1`), and it does not adapt groups without weight decay. The paper allows lower
+    and upper bounds of |weight| in the ratio, without naming any. Neither this class nor timm's has
+    such bounds.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01, *, eps=1e-6):
@@ -49,9 +51,13 @@ class LAMB(LayerWise):
             torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
     def _adam(self, weights, grads, group):
-        """Return (list of tensors, a number): Adam's directions are the tensors times the number.
+        """Return (tensors, factor): Adam's direction for a weight is its tensor times the factor.
 
-        Keeping the number apart saves passes over the tensors.
+        The factor holds the corrections of the bias of m and v. It is returned apart, because
+        multiplying would take another pass over the tensors.
+
+        weights, grads  lists of tensors
+        group           the settings of the group, with "betas", "eps" and the number "step"
         """
         beta1, beta2 = group["betas"]
         first = self.state_tensors(weights, "first")

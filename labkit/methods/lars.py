@@ -3,11 +3,12 @@
 What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then
          momentum as in SGD
 When     very large batches (above about 8k images), where one rate for all layers is too large for
-         some
+         some of them
 Cost     two norms per tensor: less than a second SGD step; at a few hundred images per batch there
          is nothing to gain
-Not when the batch is small. `make` leaves biases and norms out, as published trainings do: a bias
-         that begins at 0 has a length of 0, so a step in proportion to it would hardly move it
+Not when the batch is small. For biases and norms, `make` leaves the scaling out, as published
+         trainings do: a bias begins at 0, so its length is 0, and a step in proportion to this
+         length would hardly move the bias
 Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
 """
 
@@ -18,7 +19,7 @@ import torch
 
 
 class LayerWise(torch.optim.Optimizer):
-    """An optimizer that scales the step of each layer by a factor: what LARS and LAMB share.
+    """The base class of LARS and LAMB, which scale the step of each layer by a factor.
 
     Each tensor counts as a layer. A subclass has a method update(weights, grads, group).
     """
@@ -51,13 +52,15 @@ class LARS(LayerWise):
 
     params  as for `torch.optim.SGD`; in a group with `adapt=False` the ratio is `trust`, so that
             the group takes the steps of SGD with the rate lr * trust
-    lr      the global rate; with the usual `trust` of 0.001 some hundred times that of SGD
+    lr      the global rate. The ratio makes steps small, so with the usual `trust` of 0.001 this
+            rate is some hundred times the one for SGD
     eps     added to the divisor of the ratio
 
-    As in torch's SGD, the rate stands outside the velocity (in the paper inside), so that a
-    schedule takes effect at once. timm's Lars differs in two points: it does not adapt groups
-    without weight decay, and a tensor of length 0 gets the ratio 1. With a trust of 0.001, the
-    first step of a bias is then 1,000 times as long as here.
+    The paper multiplies the velocity's new part by lr. Here, as in torch's SGD, the whole velocity
+    is multiplied by lr, so that a change of the rate takes effect at once. timm's Lars differs in
+    two points: it does not adapt groups without weight decay, and a tensor of length 0 gets the
+    ratio 1, not `trust`. With a trust of 0.001, its first step of a bias is 1,000 times as long as
+    here.
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, *, trust=1e-3, eps=1e-8):
@@ -95,11 +98,12 @@ def make(named_parameters, config):
 
 
 def without_vectors(named_parameters):
-    """Return parameter groups for a `LayerWise` optimizer that leave vectors out.
+    """Return parameter groups for a `LayerWise` optimizer: matrices, and vectors left unscaled.
 
-    named_parameters  (name, weight) pairs; a weight of one dimension (bias, batch norm) is a vector
+    The first group has the weights of two or more dimensions. The second has those of one (biases,
+    batch norm), with `adapt=False` and without weight decay. An empty group is left out.
 
-    Matrices are one group. Vectors are another, which is neither adapted nor decayed.
+    named_parameters  (name, weight) pairs
     """
     named = list(named_parameters)
     groups = [
@@ -114,7 +118,11 @@ def without_vectors(named_parameters):
 
 
 def _trust_ratios(weights, grads, group):
-    """Return (T,) the factor of the step of each of T layers."""
+    """Return (T,) the factors by which the steps of T layers are scaled, the `ratio` of `LARS`.
+
+    weights, grads  lists of T tensors
+    group           the settings of the group, with "trust", "weight_decay" and "eps"
+    """
     w = norms(weights)
     g = norms(grads)
     ratios = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])
@@ -127,7 +135,7 @@ def norms(tensors):
 
 
 def add_scaled(tensors, summands, factors):
-    """Add summands times factors to tensors, in place.
+    """Add summands[i] * factors[i] to tensors[i] for every i, in place.
 
     tensors, summands  lists of T tensors, paired by position
     factors            (T,), one for each pair

@@ -1,9 +1,9 @@
 """Muon: the step of a weight matrix is its momentum, made orthogonal.
 
-What     every direction of a layer's momentum gets the same length: U V^T of its singular value
-         decomposition U S V^T
-When     hidden layers of networks trained from scratch: matrices; convolutions count as (out, in *
-         height * width)
+What     the momentum of a layer has the singular value decomposition U S V^T; the step is U V^T, so
+         that all its directions have the same length
+When     hidden layers of networks trained from scratch, whose weights are matrices; the weights of
+         a convolution count as a matrix (out, in * height * width)
 Cost     15 products with a small matrix per layer and step, in bfloat16; 4 bytes of state per
          weight
 Not when a weight is a vector, or the first or the last matrix of the network: AdamW updates these
@@ -28,8 +28,9 @@ class Muon(torch.optim.AdamW):
         weight = weight - lr * weight_decay * weight
                  - lr * 0.2 * sqrt(longest side) * orthogonal(slope)
 
-    named_parameters  (name, weight) pairs in the order of the layers
-    betas             (beta1, beta2); beta2 is AdamW's alone
+    named_parameters  (name, weight) pairs in the order of the layers; the first and the last matrix
+                      are not hidden
+    betas             (beta1, beta2); only AdamW uses beta2
     """
 
     def __init__(self, named_parameters, lr, betas, weight_decay):
@@ -46,10 +47,11 @@ class Muon(torch.optim.AdamW):
         super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
 
     def __setstate__(self, state):
-        """Load a state: AdamW's own for the other weights, and the means of the hidden matrices.
+        """Load a state of all weights, such as `load_state_dict` passes.
 
-        AdamW expects a count of steps in the state of every weight. The hidden matrices have none,
-        so their state is not passed to AdamW.
+        The state of a hidden matrix is its running mean. AdamW expects a count of steps in every
+        state that it loads, and the hidden matrices have none. So only the states of the other
+        weights are passed to AdamW.
         """
         of_hidden = {}
         of_outer = defaultdict(dict)
@@ -87,9 +89,13 @@ class Muon(torch.optim.AdamW):
 
 
 def _orthogonal(matrix):
-    """Return about U V^T of the singular value decomposition U S V^T of a matrix (a, b).
+    """Return about U V^T, where U S V^T is the singular value decomposition of a matrix.
 
-    A polynomial in products of the matrix approximates it: the iteration of Newton and Schulz.
+    It is computed by Newton and Schulz's iteration: a polynomial in products of the matrix brings
+    all singular values near 1.
+
+    matrix   (a, b)
+    returns  (a, b), in the dtype of the matrix
     """
     is_tall = len(matrix) > len(matrix.T)
     x = matrix.bfloat16()

@@ -1,8 +1,8 @@
 """Recomputed activation: its output is computed again in the backward pass instead of stored.
 
 What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer
-         after them keeps their output y. y follows from x, so only x is kept, and y computed once
-         more when the layer needs it
+         after them keeps their output y. Here only x is kept, and y is computed from x once more
+         when the layer needs it
 When     training is short of memory; it works for every activation that keeps its input
 Cost     one more pass over memory per layer, in the backward pass; results stay the same bit for
          bit
@@ -19,7 +19,7 @@ _READERS = (nn.Linear, nn.Conv2d)
 
 
 class Recomputed(nn.Module):
-    """Compute `layer(activation(x))`; keep x, but not activation(x), for the backward pass."""
+    """Compute `layer(activation(x))`, and keep x instead of activation(x) for the backward pass."""
 
     def __init__(self, activation, layer):
         super().__init__()
@@ -36,9 +36,10 @@ class Recomputed(nn.Module):
 
 
 def _hooks_without(y, activation, x):
-    """Return hooks (pack, unpack) by which a layer saves every tensor except y and its views.
+    """Return hooks (pack, unpack) for `saved_tensors_hooks` that save every tensor except y.
 
-    Where the backward pass needs y or a view of y, it is computed again as activation(x).
+    Of y, or of a view of y, only the layout is saved. Where the backward pass needs it, it is
+    computed again as activation(x).
     """
     address = y.untyped_storage().data_ptr()
 

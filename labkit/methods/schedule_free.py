@@ -1,11 +1,12 @@
 """Schedule-free SGD: a constant learning rate, and a mean of the weights in place of a decay.
 
-What     the points z take the steps, x is the mean of all z, gradients are computed at y between
-         the two; x is tested and remains after the training
+What     there are three versions of the weights. z takes the steps of SGD. x is the mean of all z
+         so far; it is tested and remains after the training. y lies between z and x; the gradients
+         are computed at y
 When     the number of steps is not known beforehand: x can be used at any time
-Cost     two copies of the weights, and one pass over them more per step; with batch norm one pass
-         forwards per test
-Not when the schedule and its length are known and tuned
+Cost     two copies of the weights, and one more pass over them per step; for a network with batch
+         norm also one forward pass over the training images per test
+Not when a schedule and its length are known and tuned
 Source   Defazio et al. 2024, arXiv:2405.15682
 """
 
@@ -25,11 +26,12 @@ class ScheduleFree(torch.optim.Optimizer):
 
     params    weights, or (name, weight) pairs
     lr        may rise in a warm-up; steps at a low rate count less in x
-    momentum  0 to 1, how far y lies towards x; it takes the part of SGD's momentum
+    momentum  0 to 1: y is z at 0, and x at 1. `TrainConfig.momentum`, which is SGD's momentum, sets
+              it
 
-    The running statistics of batch norm belong to y. The loop computes them anew for x over the
-    training images before each test, which is exact; averaged statistics would belong to all
-    earlier y.
+    The running statistics of batch norm were collected at y. Before each test the training loop
+    recomputes them at x over the training images. A running average of the statistics would not do:
+    it would mix those of all earlier y.
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0):

@@ -81,14 +81,15 @@ def build(
 
     classes     number of outputs (logits) of the head; None: the default of the network
     activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
-    like        (C, H, W) of the images that the network will see. A network for small images takes
-                their channels, and their size if it is square, 28 to 64 pixels a side. The other
-                networks keep their own shape
-    pretrained  True: begin with ImageNet's weights; False: begin with random weights. None:
-                efficientnet-lite0 begins with ImageNet's weights, which came with the installation,
-                and the others with random ones. The weights of resnet50 are fetched from
-                torchvision's publisher
-    Raises      LabError: an unknown name; a network without published weights and pretrained=True
+    like        (C, H, W) of the images that the network will see. A network for small images is
+                built for C channels, and for H x W pixels if H equals W and is 28 to 64. Any other
+                network ignores `like`; None: the network's own shape
+    pretrained  True: begin with ImageNet's weights, which only efficientnet-lite0 and resnet50
+                have. False: begin with random weights. None: efficientnet-lite0 begins with
+                ImageNet's weights, all others with random weights. Those of efficientnet-lite0 came
+                with the installation, those of resnet50 are downloaded
+    Raises      LabError for an unknown name, and for pretrained=True with a network without
+                published weights
     """
     recipe = recipe_of(name)
     # What the caller asks for: the head, the activation and the input.

@@ -1,6 +1,7 @@
 """A plain convolutional network for small images, in three sizes.
 
-Conv-BN-ReLU blocks that halve the image and double the channels, then one linear layer.
+It has three blocks of two convolutions with batch norm and ReLU. Each block halves the image, and
+has twice the channels of the block before. One linear layer follows.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,10 @@ def cnn(
 
 
 def block(in_channels, out_channels, activation=nn.ReLU):
-    """Build a block: (N, in_channels, H, W) -> (N, out_channels, ceil(H/2), ceil(W/2))."""
+    """Build a block: (N, in_channels, H, W) -> (N, out_channels, ceil(H/2), ceil(W/2)).
+
+    activation  a zero-argument factory of a module
+    """
     return nn.Sequential(
         *convolution(in_channels, out_channels, activation),
         *convolution(out_channels, out_channels, activation, stride=2),
@@ -39,10 +43,10 @@ def block(in_channels, out_channels, activation=nn.ReLU):
 
 
 def convolution(in_channels, out_channels, activation=None, *, size=3, stride=1, groups=1):
-    """Return the layers of a convolution with batch norm and activation.
+    """Return the list [convolution without bias, batch norm, activation] of layers.
 
     activation  a zero-argument factory of a module; None: no activation
-    size        side of the kernel; the image is padded by half of it
+    size        side of the kernel; `size // 2` zeros are added at each border of the image
     """
     conv = nn.Conv2d(
         in_channels, out_channels, size, stride=stride, padding=size // 2, groups=groups, bias=False
@@ -56,9 +60,9 @@ def convolution(in_channels, out_channels, activation=None, *, size=3, stride=1,
 def tiny(width: int = 8) -> nn.Sequential:
     """Build the smallest useful network: three convolutions with batch norm and ReLU.
 
-    Each convolution halves the image. The arithmetic is about a tenth of that of `cnn(width)`, so
-    that a training to its end takes seconds; 6,274 weights at the default width. Input (N, 1, H,
-    W), output (N, 10) logits.
+    Each convolution halves the image. The network has about a tenth of the multiply-adds of
+    `cnn(width)`, so that it can be trained to the end in seconds. With the default width it has
+    6,274 weights. Input (N, 1, H, W), output (N, 10) logits.
     """
     widths = [width, 2 * width, 4 * width]
     layers = []

@@ -4,8 +4,8 @@ Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochasti
         norm after the stem; the depthwise convolution is 5x5 instead of 7x7.
 
 `labkit.models.build` knows two such networks. convnext-homebrew (224 x 224 pixels in colour) has
-18,166,472 parameters with 200 classes. convnext-mini (28 to 64 pixels, quick on a CPU) has 223,834
-with 1 channel and 10 classes.
+18,166,472 parameters with 200 classes. convnext-mini (28 to 64 pixels a side) has 223,834
+parameters with 1 channel and 10 classes, and runs quickly on a CPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,15 @@ def convnext(
     activation: Callable = nn.GELU,
     stem: int = 4,
 ) -> nn.Module:
-    """Build a ConvNeXt.
+    """Build a ConvNeXt: a stem, then stages of blocks. Each stage but the first halves the image.
 
-    widths, depths  channels and number of blocks of each stage
-    channels        of the input images
-    activation      a zero-argument factory of a module
-    stem            side of the patches that the first layer turns into one pixel each
-    input           (N, channels, H, W); H and W at least stem * 2^(stages - 1)
-    output          (N, classes) logits
+    widths      number of channels of each stage
+    depths      number of blocks of each stage, as many numbers as `widths`
+    channels    of the input images
+    activation  a zero-argument factory of a module
+    stem        side in pixels of the square patches that the first layer turns into one pixel each
+    input       (N, channels, H, W); H and W at least stem * 2^(stages - 1)
+    output      (N, classes) logits
     """
     layers = [nn.Conv2d(channels, widths[0], stem, stride=stem)]
     for in_channels, width, depth in zip([None, *widths], widths, depths, strict=False):
@@ -41,7 +42,7 @@ def convnext(
 
 
 class Block(nn.Module):
-    """Mix the neighbours of each pixel, then its channels; add the result to the input.
+    """A depthwise 5x5 convolution, then an MLP over the channels of each pixel, added to the input.
 
     input and output  (N, width, H, W)
     """
@@ -77,9 +78,9 @@ class PixelMean(nn.Module):
 
 
 def initialize(layer):
-    """Draw the paper's initial weights for a layer: a normal distribution of width 0.02, cut off.
+    """Draw the paper's initial weights of a layer, if it is a convolution or linear.
 
-    Biases are 0.
+    Weights are normal with standard deviation 0.02, cut off at -2 and 2. Biases are 0.
     """
     if isinstance(layer, (nn.Conv2d, nn.Linear)):
         nn.init.trunc_normal_(layer.weight, std=0.02)

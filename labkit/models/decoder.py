@@ -1,7 +1,8 @@
-"""A Llama-like decoder in plain torch: for each token it reads, it predicts the next one.
+"""A Llama-like decoder in plain torch: at each token, it predicts the next one.
 
 It has root mean square norms, rotary positions, grouped queries and SwiGLU, and no bias anywhere.
 The tokens are bytes. A `Cache` keeps keys and values, so that no token has to be read twice.
+
 Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864; Ainslie et al.
         2023, arXiv:2305.13245
 """
@@ -17,17 +18,20 @@ BYTES = 256  # the vocabulary
 
 
 class Decoder(nn.Module):
-    """Embeddings, transformer layers, a norm, one linear layer.
+    """A transformer that predicts the next token: embeddings, layers, a norm, one linear layer.
 
-    width, layers, heads  of the transformer; width / heads is the size of a head
-    groups                number of heads of the keys and values: each serves heads / groups heads
-                          of the queries
-    inner                 width of the MLP
-    longest               most tokens in a text
-    classes               number of different tokens
-    input                 (N, T) int64 tokens, T at most `longest`
-    output                (N, classes, T) logits of each next token: classes second, as
-                          `cross_entropy` wants them
+    width       number of channels of a token
+    layers      number of layers
+    heads       number of heads of the queries; a head has width / heads channels
+    groups      number of heads of the keys and values; heads / groups heads of the queries share
+                one of them
+    inner       width of the MLP
+    longest     most tokens in a text
+    classes     number of different tokens
+    activation  a zero-argument factory of a module, for the gate of the MLP
+    input       (N, T) int64 tokens, T at most `longest`
+    output      (N, classes, T): at each token the logits of the token after it. `cross_entropy`
+                expects the classes in this place
     """
 
     def __init__(self, width=128, layers=6, *, heads=4, groups=2, inner=352, longest=1024, classes=BYTES,
@@ -52,14 +56,16 @@ class Decoder(nn.Module):
 
     @torch.inference_mode()
     def extend(self, tokens, cache):
-        """Read T more tokens of each of the N texts in a cache. Returns (N, T, classes) logits.
+        """Read T more tokens of each of N texts whose earlier tokens are in a cache.
 
-        tokens  (N, T)
-        cache   a `Cache` of N rows, which grows by these tokens; its texts may differ in length
+        Returns (N, T, classes): at each token the logits of the token that follows it.
 
-        The logits at a token are those of the token after it. This method serves as prefill (many
-        tokens), as decode (one token for each of many texts), and as the check of what a draft has
-        guessed (a few tokens).
+        tokens  (N, T) int64
+        cache   a `Cache` of N rows. The new tokens are added to it. Its texts may differ in length
+
+        Serving calls this method for three purposes: to read a prompt (many tokens at once), to
+        write (one token for each of many texts), and to check the few tokens that a smaller network
+        proposed (speculative decoding).
         """
         positions = cache.lengths[:, None] + torch.arange(tokens.shape[1])  # (N, T)
         key_positions = torch.arange(int(cache.lengths.max()) + tokens.shape[1])[None]  # (1, S)
@@ -71,11 +77,12 @@ class Decoder(nn.Module):
     def through(self, tokens, positions, key_positions, memories):
         """Compute (N, T, classes) logits of tokens at given positions.
 
-        tokens         (N, T)
+        tokens         (N, T) int64
         positions      (N, T) or (1, T): positions of the tokens in their texts
-        key_positions  (1, S): positions of the keys that `memories` return
-        memories       for each layer a function (keys, values) of the tokens -> all keys and
-                       values; None: there are no earlier keys and values
+        key_positions  (1, S): positions of all keys that the tokens may look at
+        memories       a list with one entry per layer. An entry is a function that takes the keys
+                       and values of the T tokens and returns those of all S positions; or None,
+                       where there are no earlier keys and values
         """
         # A token looks at itself and at the tokens before it. The heads of a group share the
         # rows, one after the other, so the mask is repeated for each head.
@@ -114,12 +121,13 @@ class Layer(nn.Module):
         return x + self.down(self.activation(gate) * up)
 
     def attention(self, x, turns, mask, memory):
-        """Attend: (N, T, width) -> (N, T, width).
+        """Compute grouped-query attention: (N, T, width) -> (N, T, width).
 
-        turns   (cosines, sines) of the tokens' positions, (N, T, 1, size) each
-        mask    bool (N, 1, share T, S): which keys a token looks at; share is heads / groups
-        memory  function of this layer, an element of `memories` of `Decoder.through`; None: no
-                earlier keys
+        turns   (cosines, sines) of the rotary angles at the tokens' positions, (N, T, 1, size) each
+        mask    bool (N, 1, heads / groups * T, S): True where a token may look at a key. The rows
+                of the heads that share a key follow one another
+        memory  function (keys, values) of the T tokens -> (keys, values) of all S positions; None:
+                there are no earlier tokens
         """
         # (N, T, width) -> (N, T, heads + 2 groups, size)
         heads = self.query_key_value(x).unflatten(2, (-1, self.size))
@@ -141,11 +149,15 @@ class Layer(nn.Module):
 
 
 class Cache:
-    """The keys and values of `rows` texts of at most `longest` tokens, and the length of each text.
+    """The keys and values of several texts, one text per row, and the length of each text.
 
-    keys, values  for each layer (rows, groups, longest, size); what lies beyond the end of a text
-                  is never read
-    lengths       (rows,) int64; to forget the last tokens of a text, reduce its length
+    decoder       the `Decoder`, which gives the number of layers and the sizes
+    rows          number of texts
+    longest       most tokens in a text; None: those of the decoder
+    keys, values  lists with a tensor (rows, groups, longest, size) for each layer. What lies beyond
+                  the end of a text is never read
+    lengths       (rows,) int64, number of tokens of each text. To forget the last tokens of a text,
+                  reduce its length
     """
 
     def __init__(self, decoder, rows=1, longest=None):
@@ -156,7 +168,7 @@ class Cache:
         self.lengths = torch.zeros(rows, dtype=torch.int64)
 
     def rows(self, start, stop):
-        """Return the rows `start` to `stop` as a cache of their own, in the same memory."""
+        """Return a `Cache` of the rows `start` to `stop` - 1, which shares memory with this one."""
         view = copy.copy(self)
         view.keys = [keys[start:stop] for keys in self.keys]
         view.values = [values[start:stop] for values in self.values]
@@ -164,10 +176,13 @@ class Cache:
         return view
 
     def layers(self, positions, end):
-        """Return for each layer a function that stores new keys and values in the cache.
+        """Return a list of functions, one per layer, that store new keys and values in the cache.
 
-        The function takes new keys and values, (rows, groups, T, size) each, and writes them to
-        `positions`, (rows, T). It returns all keys and values of the first `end` positions.
+        A function takes the keys and values of T new tokens, (rows, groups, T, size) each. It
+        stores them, and returns the stored keys and values of the first `end` positions, (rows,
+        groups, end, size) each.
+
+        positions  (rows, T): positions of the new tokens in their texts
         """
         rows = torch.arange(len(positions))[:, None]  # (rows, 1)
 
@@ -182,10 +197,7 @@ class Cache:
         ]
 
     def move(self, source, target):
-        """Copy one row over another.
-
-        source, target  numbers of the rows
-        """
+        """Copy the text in row `source`, with its length, over row `target`."""
         length = int(self.lengths[source])
         for tensor in (*self.keys, *self.values):
             tensor[target, :, :length] = tensor[source, :, :length]
@@ -208,7 +220,8 @@ class Packed(nn.Module):
 def packed(decoder: Decoder) -> Decoder:
     """Prepare a decoder for inference on a CPU, in place, and return it in eval mode.
 
-    Where torch has oneDNN, the linear layers of the transformer become `Packed`.
+    Where torch has oneDNN, the linear layers within the transformer layers become `Packed`; the
+    head stays as it is.
     """
     if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         for layer in decoder.layers:
@@ -219,9 +232,12 @@ def packed(decoder: Decoder) -> Decoder:
 
 
 def _rotations(longest, size):
-    """Return the (cosines, sines) of the rotary angles, (longest, size) each.
+    """Return (cosines, sines) of the rotary angles for each position, (longest, size) each.
 
-    Position p turns pair i of the channels by the angle p / 10,000^(2i / size).
+    At position p, pair i of the channels is rotated by the angle p / 10,000^(2i / size).
+
+    longest  number of positions
+    size     number of channels of a head
     """
     rates = 10_000.0 ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
     angles = torch.outer(torch.arange(longest), rates).repeat(1, 2)  # (longest, size)
@@ -229,11 +245,11 @@ def _rotations(longest, size):
 
 
 def turned(x, cosines, sines):
-    """Rotate the pairs of channels of (N, T, heads, size) by the angles of their positions.
+    """Rotate the pairs of channels of `x`, (N, T, heads, size), each by an angle.
 
     Channel i and channel i + size / 2 are a pair.
 
-    cosines, sines  of the angles, (N, T, 1, size) each
+    cosines, sines  of the angles at the tokens' positions, (N, T, 1, size) each
     """
     first, second = x.chunk(2, 3)
     return x * cosines + torch.cat([-second, first], 3) * sines

@@ -1,11 +1,11 @@
 """Networks of few multiply-adds for small images, in the manner of MobileNet and ShuffleNet.
 
-A 3x3 convolution from C to K channels costs 9 C K multiply-adds per pixel. A depthwise-separable
-convolution (MobileNet) is a 3x3 convolution of each channel on its own (9 C), then a 1x1
-convolution across channels (C K); together they cost about a ninth. ShuffleNet splits the 1x1
-convolution into groups as well, and shuffles the channels so that information crosses between the
-groups. The bytes moved fall far less than the multiply-adds: such layers wait for memory, and are
-not faster by the same factor.
+A 3x3 convolution from C to K channels costs 9 C K multiply-adds per pixel. MobileNet replaces it by
+a depthwise-separable convolution, which costs about a ninth: a 3x3 convolution of each channel on
+its own (9 C), then a 1x1 convolution across channels (C K). ShuffleNet also splits the 1x1
+convolution into groups of channels, and then shuffles the channels so that information crosses
+between the groups. The bytes that these layers move fall far less than their multiply-adds. So the
+layers wait for memory, and their time falls by a smaller factor than the multiply-adds.
 
 Source  Howard et al. 2017, arXiv:1704.04861; Zhang et al. 2017, arXiv:1707.01083
 """
@@ -49,9 +49,9 @@ def mobilenet(
 
 
 def _separable(in_channels, out_channels, activation, *, stride=1):
-    """Return the layers of a separable block: a 3x3 convolution of each channel, then 1x1 across.
+    """Return the list of layers of a separable block: a 3x3 depthwise convolution, then a 1x1 one.
 
-    (N, in_channels, H, W) -> (N, out_channels, H / stride, W / stride)
+    Input (N, in_channels, H, W), output (N, out_channels, H / stride, W / stride).
     """
     depthwise = convolution(in_channels, in_channels, activation, stride=stride, groups=in_channels)
     return depthwise + convolution(in_channels, out_channels, activation, size=1)
@@ -68,10 +68,11 @@ def shufflenet(
 ) -> nn.Sequential:
     """Build a small ShuffleNet: a convolution, then two stages of `units` units.
 
-    The convolution has `width` / 4 channels, the stages `width` and 2 `width`. Each stage halves
-    the image.
+    The convolution has `width` / 4 channels. The units of the first stage have `width` channels,
+    those of the second 2 `width`. Each stage halves the image.
 
-    groups      of the 1x1 convolutions; `width` is a multiple of 16 times as many
+    width       a multiple of 4 * groups
+    groups      number of groups of the 1x1 convolutions
     channels    of the input images
     activation  a zero-argument factory of a module
     input       (N, channels, H, W)
@@ -92,13 +93,13 @@ def shufflenet(
 
 
 class _ShuffleUnit(nn.Module):
-    """A unit of ShuffleNet: convolutions on one branch, the input itself on the other.
+    """A unit of ShuffleNet: convolutions on one branch, and the unchanged input on the other.
 
-    The convolutions are 1x1 in groups to a quarter of the channels, then, after a shuffle of the
-    channels, 3x3 depthwise and 1x1 in groups.
+    The convolutions are: 1x1 in groups, to a quarter of the output channels; a shuffle of the
+    channels; 3x3 depthwise; 1x1 in groups.
 
-    stride  1: the two branches are added. 2: the input is averaged over 3x3 pixels, and its
-            channels stand beside the new ones
+    stride  1: the two branches are added. 2: the input is averaged over 3x3 pixels to half the
+            side, and the results of both branches are concatenated as channels
     """
 
     def __init__(self, in_channels, out_channels, groups, activation, *, stride):

@@ -16,16 +16,20 @@ NEVER = -1e4  # added to a score before the softmax; fits into float16
 
 
 class Encoder(nn.Module):
-    """Embeddings, transformer layers, mean over the tokens, one linear layer.
+    """A transformer encoder: embeddings, layers, the mean over the tokens, one linear layer.
 
-    width, layers, heads  of the transformer; the inner width is 4 `width`
-    vocabulary            number of different tokens; token 0 is padding
-    longest               most tokens in a sequence
-    classes               None: no head; the output is the mean over the tokens, scaled to length 1
-    epsilon               added to the variance in the layer norms
-    input                 (N, T) int64 tokens, T at most `longest`; each row has at least one token
-                          that is not padding
-    output                (N, classes) logits, or (N, width)
+    width       number of channels of a token; the MLPs have 4 `width` inner units
+    layers      number of layers
+    heads       number of heads of the attention
+    vocabulary  number of different tokens; token 0 is padding
+    longest     most tokens in a sequence
+    classes     number of logits; None: no linear layer, and the output is the mean over the tokens,
+                scaled to length 1
+    activation  a zero-argument factory of a module, for the MLPs
+    epsilon     added to the variance in the layer norms
+    input       (N, T) int64 tokens, T at most `longest`; each row has at least one token that is
+                not padding
+    output      (N, classes) logits; (N, width) where `classes` is None
     """
 
     def __init__(self, width=256, layers=4, *, heads=4, vocabulary=VOCABULARY, longest=512, classes=2,
@@ -55,11 +59,11 @@ class Encoder(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then an MLP; the output of each is added to its input, and the sum normalised.
+    """Attention, then an MLP; the output of each is added to its input, and a layer norm follows.
 
-    x               (N, T, width)
-    attention_mask  (N, 1, 1, T), added to the scores: 0 for a token that may be looked at, `NEVER`
-                    for padding
+    x               (N, T, width), and so is the output
+    attention_mask  (N, 1, 1, T), added to the scores before the softmax: 0 at a real token, `NEVER`
+                    at padding
     """
 
     def __init__(self, width, heads, activation, epsilon=1e-5):
@@ -102,7 +106,7 @@ class UnitLength(nn.Module):
 
 
 def initialize(layer):
-    """Draw BERT's initial weights: normal with standard deviation 0.02, no bias."""
+    """Draw BERT's initial weights of a layer: normal with standard deviation 0.02; biases are 0."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):
         nn.init.normal_(layer.weight, std=0.02)
     if isinstance(layer, nn.Linear):
@@ -110,9 +114,9 @@ def initialize(layer):
 
 
 def random_tokens(batch, length, *, generator):
-    """Draw random token sequences as int64 (batch, length), filled up with padding.
+    """Draw random token sequences as int64 (batch, length), with padding at their ends.
 
-    A sequence has half to all of the `length` tokens.
+    The number of tokens before the padding is random, from length / 2 to length.
     """
     tokens = torch.randint(1, VOCABULARY, (batch, length), generator=generator)
     lengths = torch.randint(length // 2, length + 1, (batch, 1), generator=generator)

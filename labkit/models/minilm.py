@@ -1,7 +1,8 @@
 """all-MiniLM-L6-v2: its weights and its tokenizer, from packages of the Python index.
 
-The network turns a text into 384 numbers such that texts of like meaning point the same way.
-Licence: Apache-2.0.
+The network turns a text into a vector of 384 numbers. Texts of similar meaning get vectors of
+similar direction. Licence: Apache-2.0.
+
 Source  Wang et al. 2020, arXiv:2002.10957; Reimers and Gurevych 2019, arXiv:1908.10084
 """
 
@@ -54,7 +55,8 @@ def minilm(*, classes=None):
 
     It has 22.6 million weights in 6 layers of width 384 with 12 heads.
 
-    classes  None: the output has length 1; a number: logits of an untrained head
+    classes  None: the network returns vectors of length 1. A number: an untrained linear layer in
+             place of the scaling returns so many logits
     input    (N, T) int64 tokens, as `tokens` of this file makes them; T at most 512
     output   (N, 384), or (N, classes) logits
     Raises   Unavailable: the package of the weights is missing; DataError: the weights are not the
@@ -69,15 +71,21 @@ def minilm(*, classes=None):
 
 
 def folder():
-    """Return the path of the package's files, for libraries that load the files themselves."""
+    """Return the path of the folder that holds the network's files.
+
+    Libraries that load the files themselves take this path.
+
+    Raises Unavailable where the package that holds the files is missing.
+    """
     return Path(_package().get_model_path())
 
 
 def weights():
     """Return the published weights under the names of `encoder.Encoder`: {name: tensor}.
 
-    Every text is of segment 0, so the embedding of that segment is added to the positions once and
-    for all. The pooling layer of the file is not used: it was not trained.
+    The published network has an embedding for the segment of a token. Here all tokens are in
+    segment 0, so the embedding of segment 0 is added to those of the positions. The pooling layer
+    of the file is left out: it was not trained.
     """
     from safetensors.torch import load_file
 
@@ -100,8 +108,8 @@ def tokens(texts, *, longest=LONGEST):
 
     longest  most tokens; the rest of a longer text is cut off
 
-    The tokens [CLS] and [SEP] stand around each text. A text that contains "[CLS]" or "[SEP]" is
-    read letter by letter there.
+    Each tensor begins with the token [CLS] and ends with the token [SEP]. Where a text itself holds
+    the characters "[CLS]" or "[SEP]", they become ordinary tokens.
     """
     tokenizer = _tokenizer()
     tokenizer.enable_truncation(longest)
@@ -111,11 +119,14 @@ def tokens(texts, *, longest=LONGEST):
 
 
 def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple:
-    """Return (MiniLM, tokens of each text, None), or a stand-in if a package is missing.
+    """Return (MiniLM, list of the tokens of each text, None), or a stand-in for MiniLM.
 
-    Without a package the result is (stand-in, made-up tokens, the reason as a sentence). The
-    stand-in has the same layers with random weights, and each word becomes one token. A call takes
-    as long as with the real network for so many tokens, but its output means nothing.
+    The tokens are int64 tensors (T,). Where a package of MiniLM is missing, the result is
+    (stand-in, made-up tokens, the reason as a sentence). The stand-in is the same network with
+    random weights, and each word becomes one made-up token. A call takes as long as a call of
+    MiniLM with so many tokens, but its output means nothing.
+
+    longest  most tokens of a text
     """
     try:
         return minilm(), tokens(texts, longest=longest), None

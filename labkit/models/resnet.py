@@ -1,6 +1,6 @@
-"""ResNet by torchvision, with a head for any number of classes and a stem for small images.
+"""ResNet by torchvision, with any number of classes, and a first layer for small images.
 
-Source  He et al. 2015, arXiv:1512.03385; the stem for 32 x 32 pixels as in its section 4.2
+Source  He et al. 2015, arXiv:1512.03385; the first layer for 32 x 32 pixels: its section 4.2
 """
 
 import torchvision
@@ -16,16 +16,17 @@ def resnet(depth, *, channels=None, classes=_PUBLISHED_CLASSES, activation=None,
     """Build a ResNet, untrained by default.
 
     depth       18, 34, 50, 101 or 152
-    channels    of small images, about 28 to 64 pixels a side: the network then starts with a 3x3
-                convolution of stride 1 and no pooling; the usual start (7x7, stride 2, then
-                pooling) would leave 7 x 7 of 28 x 28 pixels before the first block. None: 3
-                channels, and the usual start
+    channels    None: 3 channels, and the usual start (a 7x7 convolution of stride 2, then pooling).
+                A number: so many channels, and a start for small images, about 28 to 64 pixels a
+                side: a 3x3 convolution of stride 1 and no pooling. The usual start would shrink 28
+                x 28 pixels to 7 x 7 before the first block
     activation  a zero-argument factory of a module in place of ReLU; None: ReLU
-    pretrained  begin with the weights that torchvision publishes (ImageNet): fetched once, checked
-                and kept. With other than 1000 classes the head is untrained. Only for the usual
-                start
+    pretrained  True: begin with the ImageNet weights that torchvision publishes, downloaded once
+                and checked. Possible with the usual start only. With other than 1000 classes the
+                head is untrained
     input       (N, channels, H, W)
     output      (N, classes) logits
+    Raises      Unavailable: the published weights cannot be downloaded, or are damaged
     """
     model = getattr(torchvision.models, f"resnet{depth}")(weights=None, num_classes=classes)
     if pretrained:

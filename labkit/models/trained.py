@@ -1,4 +1,4 @@
-"""Networks that come trained with the course, in `data/trained/`.
+"""Trained networks that are part of the course's files, in `data/trained/`.
 
 Experiments begin with their weights instead of training first.
 """
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
-    """Load a network that comes trained. Returns (the network in eval mode, its manifest).
+    """Load a trained network of `data/trained/`. Returns (the network in eval mode, its manifest).
 
-    The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...};
-    accuracy is the accuracy on the test set, 0 to 1.
+    The manifest is a dictionary: "command" is the command that trained the network, "accuracy" its
+    accuracy on the test set (0 to 1), "file" the name of the weights' file and "sha256" its hash.
+    Further keys, such as "commit", "torch" and "epochs", say how it was trained.
 
-    Raises  LabError: no network of this name comes trained; DataError: the weights are missing or
-            are not those of the manifest
+    Raises  LabError: no trained network has this name; DataError: the weights are missing, or have
+            another sha256 than the manifest says
     """
     manifest = _manifest_of(name)
     path = root() / "data" / "trained" / manifest["file"]
@@ -35,9 +36,9 @@ def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
 
 
 def _manifest_of(name):
-    """Return the manifest of a network that comes trained, as a dictionary.
+    """Return the manifest of a trained network, as a dictionary.
 
-    Raises  LabError: no network of this name comes trained
+    Raises  LabError: no trained network has this name
     """
     path = root() / "data" / "trained" / f"{name}.json"
     names = sorted(manifest.stem for manifest in path.parent.glob("*.json"))

@@ -1,9 +1,12 @@
 """Execute notebooks in batches: `from labkit.runner import run_batch`.
 
-A batch (`batch`) has papermill execute each notebook (`local`), in a process of its own
-(`execute`), with an engine that trusts only the completion record in the ledger (`engine`). No
-process is left running (`labkit.device.child`), and an executed notebook is written whole or not
-at all.
+A batch is a set of notebooks that are run with the same settings (`batch`). Each notebook, with one
+seed, is a task (`tasks`). A task runs in a process of its own (`local`, or on a cluster `cluster`),
+in which papermill executes the notebook (`execute`). A run counts only if the notebook's last cell
+has written its completion record to the ledger (`engine`).
+
+No process is left running at the end (`labkit.device.child`). An executed notebook is written whole
+or not at all.
 """
 
 from typing import Any
@@ -12,7 +15,8 @@ from typing import Any
 def run_batch(notebooks: Any = None, *, show: bool = True, **settings: Any) -> Any:
     """Run notebooks as a batch, or continue the newest batch of the same settings and sources.
 
-    A batch is continued unless all its notebooks passed; those that passed are not run again.
+    A batch is continued if some of its notebooks have not passed. Those that have passed are not
+    run again.
 
     notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the
                course

@@ -1,8 +1,9 @@
 """Run notebooks as one batch that can be killed and continued.
 
-Each start of a notebook is an `Attempt` row with a run key of its own,
-`<batch>/<notebook>/<number>`; the notebook reads it from `LABKIT_RUN_KEY`. A batch is identified by
-its settings and by the digest of the notebooks and of labkit.
+Each start of a task is an attempt, a row `Attempt` of the ledger. It has a run key of its own,
+`<batch>/<notebook>/<number>`, which the notebook reads from the variable `LABKIT_RUN_KEY`. A batch
+is recognised by its settings, and by a digest of its notebooks and of labkit: only a batch with the
+same settings and digest is continued.
 """
 
 import json
@@ -24,7 +25,10 @@ from labkit.runner.tasks import LIMITS, label
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a batch: one `Attempt` row per task, in order."""
+    """The result of a batch.
+
+    attempts  one `Attempt` row per task, in order
+    """
 
     attempts: list[Attempt]
 
@@ -35,11 +39,12 @@ class Result:
 
 
 def run(notebooks, settings, *, show):
-    """Do the work of `labkit.runner.run_batch`, and return a `Result`.
+    """Run notebooks as a batch, or continue one. Returns a `Result`.
 
-    notebooks  as in `run_batch`
+    notebooks  names and paths, or None for all of the course, as in `labkit.runner.run_batch`
     settings   a `BatchSettings`
     show       whether to print progress
+    Raises     the errors of `labkit.runner.run_batch`
     """
     require_known(settings.profile, LIMITS, "profile")
     all_tasks = tasks.listed(sources.find(notebooks), settings)
@@ -63,12 +68,13 @@ def run(notebooks, settings, *, show):
 
 
 def _run(todo, batch, settings, *, progress, go_on):
-    """Run tasks, here or on a cluster, and yield the `Attempt` of each when it has ended.
+    """Run tasks, here or on a cluster, and yield the `Attempt` of each task when it has ended.
 
     todo      list of `NotebookTask`
     batch     the `Batch` row
+    settings  a `BatchSettings`
     progress  a `Progress`
-    go_on     function that raises when the batch was told to stop
+    go_on     function that does nothing, but raises after the user has stopped the batch
     """
     run_jobs = local.run
     if settings.cluster:
@@ -85,9 +91,11 @@ def _run(todo, batch, settings, *, progress, go_on):
 
 @contextmanager
 def _only_batch():
-    """Hold the lock of the artifacts folder; LabError where another batch holds it.
+    """Hold the lock of the artifacts folder for the `with` block.
 
-    Temporary files of a batch that was killed are removed.
+    Temporary files of a batch that was killed are removed first.
+
+    Raises  LabError where another batch holds the lock
     """
     try:
         with FileLock(artifacts() / ".batch.lock", timeout=0):
@@ -103,9 +111,10 @@ def _only_batch():
 
 
 def _is_finished(attempt):
-    """Return whether an attempt has a published notebook, with the attempt's run key in it.
+    """Return whether the executed notebook of an attempt was written to the artifacts.
 
-    Then the attempt passed, because a notebook is published only after its run was found to count.
+    Its file must contain the attempt's run key, because a later attempt writes to the same path. An
+    attempt with such a file has passed: only the notebook of a run that counts is written there.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         page = json.loads((artifacts() / attempt.output).read_bytes())
@@ -114,10 +123,11 @@ def _is_finished(attempt):
 
 
 def _settle_stale_attempts():
-    """Give each attempt that is still "running" in the ledger its true status.
+    """Correct the status of each attempt that the ledger still calls "running".
 
-    This batch holds the lock, so no attempt really runs: its batch was stopped or killed. If its
-    output was published it has "passed", else it was "interrupted".
+    No attempt is running now, because only the batch that holds the lock runs any. So the batch of
+    such an attempt was stopped or killed. The status becomes "passed" if the executed notebook was
+    written, else "interrupted".
     """
     for stale in ledger.find(Attempt, status="running"):
         if _is_finished(stale):
@@ -139,9 +149,13 @@ def _settle_stale_attempts():
 
 
 def _begin(all_tasks, settings):
-    """Return (batch, {label: Attempt}): the batch to run, and its tasks that have passed already.
+    """Find the batch to continue, or begin a new one. Returns (`Batch`, {label: `Attempt`}).
 
-    A batch that began on a cluster may be continued on this machine, and the reverse.
+    The dictionary has the tasks of this batch that have passed already. A batch that began on a
+    cluster may be continued on this machine, and the reverse.
+
+    all_tasks  list of `NotebookTask`
+    settings   a `BatchSettings`
     """
     identity = {
         "profile": settings.profile,

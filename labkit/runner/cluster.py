@@ -1,9 +1,11 @@
 """Run the tasks of a batch on the workers of a dask cluster: `labkit run --cluster ADDRESS`.
 
-One dask task is one notebook with one seed. The worker sends its rows and its executed notebook
-back as a parcel, which is merged here: only this process writes into the ledger. Dask starts a task
-again when its worker died. The same command runs again the tasks whose parcel never came back.
-`labkit.runner.remote` is the worker's side.
+One dask task is one notebook with one seed. The worker runs it by `labkit.runner.remote`, and sends
+its rows and its executed notebook back as a parcel, a zip. The parcel is merged here: only this
+process writes into the ledger.
+
+Dask starts a task again when its worker died. Where a parcel never came back, the user gives the
+same command again, which runs the tasks that are missing.
 """
 
 import asyncio
@@ -31,12 +33,13 @@ GOES_ON = "the same command then goes on, and what has passed is not run again"
 
 
 def run(jobs, settings, *, progress, go_on):
-    """Run tasks on a cluster, and yield the `Attempt` of each when it has ended.
+    """Run tasks on a cluster, and yield the `Attempt` of each task when it has ended.
 
     jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
     settings  a `labkit.runner.tasks.BatchSettings`
     progress  a `labkit.runner.progress.Progress`
-    go_on     function that is called at each step; it raises when the batch was told to stop
+    go_on     function called every `POLL_S` seconds; it raises after the user has stopped the batch
+    Raises    LabError where no scheduler answers, and where the cluster has no worker for lessons
     """
     with _connected_client(settings) as client:
         # Notebooks that measure come last: each waits until a worker has nothing else to do.
@@ -61,7 +64,10 @@ def run(jobs, settings, *, progress, go_on):
 def _connected_client(settings):
     """Yield a dask client of the cluster in `settings`.
 
-    The address "local" starts a worker on this machine, which no other machine can reach.
+    The address "local" starts a scheduler and a worker on this machine; other machines cannot reach
+    them.
+
+    Raises  LabError where no scheduler answers at the address, or where dask is not installed
     """
     distributed = packages.imported(
         "distributed",
@@ -99,9 +105,9 @@ def _connected_client(settings):
 
 
 async def _require_scheduler(address):
-    """Raise where no scheduler answers at the address.
+    """Raise an error of the connection where no scheduler answers at the address.
 
-    A client, tried instead, would leave threads behind that keep trying.
+    A dask client is not used for this test: its threads would try to connect for ever.
     """
     from distributed import Security
     from distributed.comm import connect
@@ -115,7 +121,9 @@ async def _require_scheduler(address):
 def _submit(client, task, settings, position):
     """Submit a task to the cluster and return its future.
 
-    position  of the task in the batch, from 0: tasks with a lower position start first
+    The result of the future is what `remote.run_task` returns.
+
+    position  number of the task in the batch, from 0: tasks with a lower number start first
     """
     seeds = () if task.seed is None else (task.seed,)
     settings_of_task = vars(settings) | {"cluster": None, "seeds": seeds}
@@ -133,11 +141,13 @@ def _submit(client, task, settings, position):
 
 
 def _last_seen_worker(client, earlier):
-    """Return the last moment at which the cluster had a worker that can take a lesson.
+    """Return the last time at which the cluster had a worker that can take a lesson.
 
-    earlier  the moment that the previous call returned
-    Raises   LabError after NO_WORKER_S without such a worker, or at once where all workers lack the
-             resource
+    Such a worker has the dask resource `MACHINE`. Times are seconds of `time.monotonic`.
+
+    earlier  what the previous call returned
+    Raises   LabError where there has been no worker for NO_WORKER_S seconds, where there are
+             workers but none has the resource, and where the scheduler no longer answers
     """
     try:
         workers = client.scheduler_info()["workers"].values()
@@ -158,7 +168,10 @@ def _last_seen_worker(client, earlier):
 
 
 def _scheduler_lost(error):
-    """Return the LabError for a scheduler that no longer answers."""
+    """Return the LabError for a scheduler that no longer answers.
+
+    error  what dask raised
+    """
     return LabError(
         "The scheduler went away.",
         found=first_line(error),
@@ -169,8 +182,13 @@ def _scheduler_lost(error):
 def _store_outcome(planned, future):
     """Store the rows of a task that has ended, and return its `Attempt`.
 
-    planned  the `Attempt` as it was sent; an attempt that failed on the way is stored under its key
-    Raises   LabError where the whole batch has to end
+    If the task raised an error on the worker, so that there is no parcel, a failed `Attempt` is
+    stored.
+
+    planned  the `Attempt` as it was before the task was sent
+    future   the task's dask future
+    Raises   LabError where the whole batch has to end: the worker has another version of the
+             course, or the scheduler is gone
     """
     try:
         host, content = future.result()

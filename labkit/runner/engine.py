@@ -1,12 +1,13 @@
 """Run lessons with papermill: `papermill --engine labkit in.ipynb out.ipynb -p profile quick`.
 
 Papermill injects the parameters, notes the times of the cells and writes the notebook. This engine
-adds a deadline for each cell and for the whole notebook, the number of cells done, and a proof of
-completion: a run counts only when its last cell wrote the completion record. Papermill by itself
-takes `sys.exit(0)` for a success.
+adds a deadline for each cell and for the whole notebook, and counts the cells that are done.
 
-Papermill imports this module at the end of its own import. A module that imports this one imports
-papermill first.
+It also requires a proof of completion: a run counts only when its last cell wrote the completion
+record to the ledger. Papermill by itself would take `sys.exit(0)` for a success.
+
+Papermill imports this module at the end of its own import. So a module that imports this one has to
+import papermill first.
 """
 
 import os
@@ -27,13 +28,14 @@ from labkit.runner.tasks import LIMITS
 
 
 class LessonFailed(PapermillException):
-    """A notebook did not run to its end; the message says why, in one line."""
+    """The error for a run of a notebook that does not count. Its message says why, in one line."""
 
 
 class LessonEngine(NBClientEngine):
-    """Papermill's engine with deadlines, which trusts only the completion record.
+    """Papermill's engine with deadlines. A run counts only with a completion record.
 
-    It takes these options of `papermill.execute_notebook`, besides papermill's own:
+    The last cell of the notebook writes this record to the ledger. The engine takes these options
+    of `papermill.execute_notebook`, besides papermill's own:
 
     run_key            the key of this run in the ledger; None: a new one
     solutions          whether to fill the reference answers into the cells tagged `exercise`
@@ -57,9 +59,10 @@ class LessonEngine(NBClientEngine):
         kernel=None,
         **options,
     ):
-        """Execute a notebook; LessonFailed where the run does not count. Papermill calls this.
+        """Execute a notebook. Papermill calls this.
 
         nb_man  papermill's notebook manager, whose `nb` is changed in place
+        Raises  LessonFailed where the run does not count
         """
         _require_known_parameters(nb_man.nb)
         if solutions:
@@ -89,9 +92,9 @@ class LessonEngine(NBClientEngine):
 
 
 def _require_known_parameters(nb):
-    """Raise LessonFailed for a parameter that the notebook does not have.
+    """Raise LessonFailed where papermill was given a parameter that the notebook does not have.
 
-    Papermill would ignore it.
+    Papermill itself would only warn.
     """
     parameters = defaults_of(nb.cells)
     unknown = [
@@ -120,10 +123,12 @@ def _fill_exercises(cells):
 
 
 class _LessonRun:
-    """One run of a notebook: its deadlines, the cells done, and why it does not count.
+    """One run of a notebook: its deadlines, the number of cells done, and why it does not count.
 
+    nb             the notebook
+    run_key        the key of this run in the ledger; None: a new one
     cell_s         most seconds for one cell; None: those of the profile
-    note_progress  as in `LessonEngine`
+    note_progress  function (code cells done, code cells in all), or None
     """
 
     def __init__(self, nb, run_key, *, cell_s, note_progress):
@@ -170,7 +175,7 @@ class _LessonRun:
         self._require_record()
 
     def _require_record(self):
-        """Raise LessonFailed unless the last cell wrote the completion record."""
+        """Raise LessonFailed unless the last cell wrote the completion record to the ledger."""
         records = ledger.find(Completion, run_key=self.run_key)
         if not records:
             raise LessonFailed(
@@ -208,7 +213,10 @@ class _LessonRun:
 
 
 def _end_in_words(process):
-    """Return how a kernel's process ended, in words; "died" where its exit status is not known."""
+    """Return how a kernel's process ended: "was killed by signal 9", "ended with exit status 1".
+
+    Returns "died" where the exit status is not known.
+    """
     code = None if process is None else process.poll()
     if code is None:
         return "died"

@@ -21,8 +21,8 @@ class Execution:
     """The result of executing a notebook.
 
     reason   why the run does not count, in one line; None where it passed
-    page     the notebook as far as it ran, as JSON; None where there is none
-    attempt  the `Attempt` as the ledger has it, with the number of cells
+    page     the executed notebook as JSON, up to the cell that failed; None where there is none
+    attempt  the `Attempt` as it is in the ledger, with the number of cells done
     """
 
     reason: str | None
@@ -40,9 +40,13 @@ def execute(
 ) -> Execution:
     """Execute a notebook with papermill, and record in the ledger how many cells are done.
 
+    Errors are not raised: the `Execution` has the reason.
+
+    task             the notebook and its parameters
+    attempt          the `Attempt` row of this start of the task
     solutions        whether to fill in the reference answers
     cell_deadline_s  most seconds for one cell; None means the profile's
-    environment      {name: value} that the kernel gets besides the environment of this process
+    environment      {name: value} of variables that the kernel gets besides those of this process
     """
     _set_environment(environment)
     # Papermill imports the engine at the end of its own import. If the engine came first, it would
@@ -93,7 +97,10 @@ def execute(
 
 
 def _set_environment(environment):
-    """Set variables of this process, which the kernel inherits."""
+    """Set variables of this process, which the kernel inherits: those given, and those of Jupyter.
+
+    environment  {name: value}
+    """
     os.environ.update(environment)
     os.environ["JUPYTER_RUNTIME_DIR"] = str(own_folder())
     os.environ["IPYTHONDIR"] = str(own_folder() / "ipython")
@@ -103,10 +110,11 @@ def _set_environment(environment):
 
 
 def _transport(connection: Path) -> str:
-    """Return how the kernel is reached: "ipc", by sockets beside this file, or "tcp", by ports.
+    """Return the way by which the kernel is reached: "ipc" or "tcp".
 
-    No other program can take a socket's name. But a socket's path may be too long: a cluster gives
-    its jobs temporary folders that lie deep.
+    "ipc" are sockets, files beside the connection file. It is preferred, because another program
+    may take a port of "tcp", but not the name of such a file. "tcp" is used where the path of a
+    socket would be too long, as in the deep temporary folders of a cluster's jobs.
 
     connection  path of the kernel's connection file
     """
@@ -115,5 +123,8 @@ def _transport(connection: Path) -> str:
 
 
 def _escaped(path: Path) -> str:
-    """Escape the braces of a path, which papermill would replace by parameters."""
+    """Return a path with its braces doubled.
+
+    Papermill would otherwise take text in braces for the name of a parameter.
+    """
     return str(path).replace("{", "{{").replace("}", "}}")

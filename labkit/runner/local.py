@@ -21,14 +21,14 @@ POLL_S = 0.3
 
 
 def run(jobs, settings, *, progress, go_on):
-    """Run tasks and yield the `Attempt` of each when it has ended.
+    """Run tasks on this machine, and yield the `Attempt` of each task when it has ended.
 
-    Tasks that measure run alone, after all others.
+    Tasks that measure times run after all others, one at a time.
 
     jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
     settings  a `labkit.runner.tasks.BatchSettings`
     progress  a `labkit.runner.progress.Progress`
-    go_on     function that is called at each step; it raises when the batch was told to stop
+    go_on     function called every `POLL_S` seconds; it raises after the user has stopped the batch
     """
     together = [job for job in jobs if not settings.runs_alone(job[0])]
     alone = [job for job in jobs if settings.runs_alone(job[0])]
@@ -37,7 +37,10 @@ def run(jobs, settings, *, progress, go_on):
 
 
 def _run_some(jobs, at_a_time, settings, *, progress, go_on):
-    """Run tasks, `at_a_time` side by side, and yield the `Attempt` of each when it has ended."""
+    """Run tasks, `at_a_time` in parallel, and yield the `Attempt` of each when it has ended.
+
+    The other arguments are those of `run`.
+    """
     stop = threading.Event()
     with ThreadPoolExecutor(at_a_time) as threads:
         try:
@@ -58,7 +61,10 @@ def _run_some(jobs, at_a_time, settings, *, progress, go_on):
 
 
 def _cells_in_words(jobs):
-    """Return the position of each task that runs: {label: "cell 3/20"}."""
+    """Return which cell each running task is at: {label of the task: "cell 3/20"}.
+
+    jobs  list of (`NotebookTask`, `Attempt`), all of one batch
+    """
     if not jobs:
         return {}
     batch_key = jobs[0][1].batch_key
@@ -69,9 +75,9 @@ def _cells_in_words(jobs):
 
 
 def _run_one(task, attempt, settings, progress, stop):
-    """Run one notebook, publish the executed notebook, and return the `Attempt`.
+    """Run one notebook, write the executed notebook to the artifacts, and return the `Attempt`.
 
-    stop  `threading.Event`; once it is set, the notebook is ended, and nothing is published
+    stop  `threading.Event`; once it is set, the notebook is ended, and nothing is written
     """
     # The ledger says "running" before the notebook starts: a kill leaves no unknown run.
     begun = time.monotonic()
@@ -102,7 +108,12 @@ def _run_one(task, attempt, settings, progress, stop):
 
 
 def _execute_in_child(task, attempt, settings, stop):
-    """Execute a notebook in a process of its own, and return its `Execution`."""
+    """Execute a notebook in a process of its own, and return its `Execution`.
+
+    If the process crashes or hangs, the `Execution` has this as its reason.
+
+    stop  `threading.Event`; once it is set, the process is ended
+    """
     function = partial(
         execute,
         task,
@@ -122,7 +133,11 @@ def _execute_in_child(task, attempt, settings, stop):
 
 
 def _environment(task, settings):
-    """Return {variable: value} of the environment that a notebook gets: its folders and threads."""
+    """Return {variable: value} for the kernel of a notebook: labkit's folders, and OMP_NUM_THREADS.
+
+    OMP_NUM_THREADS is set only where several notebooks share the cores, or where a quota lets this
+    process use only part of the cores that it sees. A value that the user has set stays.
+    """
     environment = {
         "LABKIT_ROOT": str(root().resolve()),
         "LABKIT_ARTIFACTS": str(artifacts().resolve()),
@@ -139,9 +154,10 @@ def _environment(task, settings):
 
 
 def _reason_of_exercises(task, settings):
-    """Return why the exercises of a notebook do not pass, or None; None, too, if nobody asked.
+    """Return why the exercises of a notebook do not pass, in sentences; None where they pass.
 
-    They are checked under `strict`, and with `solutions="both"`.
+    They are checked only with the setting `strict`, or with `solutions="both"`. Without either,
+    None is returned.
     """
     if not settings.strict and settings.solutions != "both":
         return None
@@ -151,12 +167,13 @@ def _reason_of_exercises(task, settings):
 
 
 def _publish(page, target, reason):
-    """Write an executed notebook; a failed one under another name, with the reason at its top.
+    """Write an executed notebook to the artifacts. Returns its path, or None where there is none.
 
-    page     the notebook as JSON, or None
-    target   the path for a notebook that passed
-    reason   why the run does not count; None where it passed
-    returns  the path, or None when there is nothing to publish
+    A notebook whose run does not count is written under another name, with the reason at its top.
+
+    page    the notebook as JSON, or None
+    target  path for a notebook that passed
+    reason  why the run does not count; None where it passed
     """
     failed = target.with_suffix(".failed.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Describe the pictures of an executed notebook in words, for readers who hear the page."""
+"""Write what the pictures of a notebook say into their alternative texts, for screen readers."""
 
 import re
 import textwrap
@@ -9,9 +9,11 @@ OTHER_SUBJECTS = ("#", "**Exercise", "**Try next", "**Later")
 
 
 def name_pictures(cells):
-    """Put the message of each picture, from the text below, before its alternative text.
+    """Put the message of each picture at the beginning of its alternative text.
 
-    cells  of an executed notebook, in order; their outputs are changed in place
+    The message is what the text below the picture says about it.
+
+    cells  cells of an executed notebook, in order; their outputs are changed in place
     """
     for position, cell in enumerate(cells):
         message = _message(cells[position + 1 :])
@@ -22,11 +24,11 @@ def name_pictures(cells):
 
 
 def _message(cells):
-    """Return the statements at the beginning of the next text, at most MAX_CHARACTERS long.
+    """Return what the text below a picture says about it, at most MAX_CHARACTERS long.
 
-    Questions, and sentences that introduce the code below, are left out. The result is "" where a
-    heading, an exercise, the end of the lesson or another picture comes first: then the text is not
-    about this picture.
+    These are the first paragraph's sentences, without questions and without sentences that end with
+    a colon, because they introduce code. The result is "" where the text is not about the picture:
+    where a heading, an exercise, another picture or the end of the notebook comes first.
 
     cells  the cells below the picture
     """

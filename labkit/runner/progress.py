@@ -1,4 +1,7 @@
-"""Show how far a batch is while it runs: one moving line on a terminal, else many lines."""
+"""Show how far a batch is while it runs.
+
+A terminal shows one line that changes; elsewhere a new line is printed from time to time.
+"""
 
 import time
 from contextlib import nullcontext
@@ -13,10 +16,13 @@ LINE_EVERY_S = 10
 
 
 def expected_seconds(tasks, profile):
-    """Return how long each task will take: {label: seconds}.
+    """Return how long each task will probably take: {label: seconds}.
 
-    It is the time that its notebook took when it last passed in this profile; else the usual time
-    of the profile.
+    It is the time that the task's notebook took when it last passed with this profile. For a
+    notebook that never has, it is the usual time of the profile.
+
+    tasks    list of `NotebookTask`
+    profile  "quick", "lab" or "paper"
     """
     passed = ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
     seconds_by_notebook = {row.notebook: row.seconds for row in passed}
@@ -30,7 +36,7 @@ class Progress:
     """Show how far a batch is, and how long it may still take.
 
     show      whether to print anything
-    expected  {label: seconds} of the tasks that are to run
+    expected  {label: seconds} of the tasks that will run, as `expected_seconds` returns it
     together  how many tasks run at a time
     """
 
@@ -46,18 +52,21 @@ class Progress:
         self.moving = self.console.status("") if self.console.is_terminal else nullcontext()
 
     def say(self, text):
-        """Print a line that stays on the screen."""
+        """Print a line that stays on the screen, above the line that changes."""
         self.console.print(text)
 
     def begin(self, name):
-        """Record that the task with this label starts."""
+        """Record and print that a task starts.
+
+        name  label of the task
+        """
         self.started_at[name] = time.monotonic()
         self.say(f"{name}  started, {self.left()}")
 
     def tick(self, positions):
         """Show how far the batch is at this moment.
 
-        positions  {label: position} of the tasks that run, such as "cell 3/20"
+        positions  {label: position} of the tasks that run; a position is a text such as "cell 3/20"
         """
         now = time.monotonic()
         running = [
@@ -74,7 +83,8 @@ class Progress:
     def left(self):
         """Return the time that the batch may still take, in words: "about 5 min left".
 
-        The expected seconds are scaled by how much longer the ended tasks took than expected.
+        If the tasks that have ended took twice as long as expected, the time that is left is
+        doubled, too.
         """
         now = time.monotonic()
         remaining = [
@@ -88,9 +98,9 @@ class Progress:
         )
 
     def end(self, attempt):
-        """Record and print that a task ended.
+        """Record and print that a task has ended.
 
-        attempt  its `Attempt`
+        attempt  the `Attempt` of the task
         """
         name = label(attempt)
         self.actual_s += attempt.seconds
@@ -101,7 +111,7 @@ class Progress:
         self.say("  ".join(filter(None, columns)))
 
     def finish(self, attempts):
-        """Print how the batch ended.
+        """Print how the batch ended: how many notebooks passed, and why the others did not.
 
         attempts  the `Attempt` rows of all its tasks
         """

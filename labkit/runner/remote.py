@@ -15,15 +15,16 @@ SET_BY_DASK = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PY
 
 
 def run_task(course: str, name: str, text: str, settings: dict) -> tuple[str, bytes]:
-    """Run one task of a batch in a process of its own; dask calls this on the worker.
+    """Run one task of a batch on a worker, in a process of its own. Dask calls this.
 
-    course    the digest of the course on the client
-    name      of the notebook, without .ipynb
-    text      of the notebook
-    settings  of `labkit.runner.run_batch`, for this one task
-    returns   (name of this machine, parcel): the bytes that `labkit.ledger.merge.pack` wrote
-    errors    LabError where the course here is another one; RuntimeError where the runner could not
-              do its work
+    course    digest of the course on the machine that sent the task
+    name      name of the notebook, without .ipynb
+    text      text of the notebook's file
+    settings  settings of `labkit.runner.run_batch` for this one task, {name: value}
+    returns   (name of this machine, parcel). The parcel is the bytes of a zip with the rows and the
+              executed notebook
+    errors    LabError where the course on this machine has another digest; RuntimeError where the
+              runner itself failed
     """
     from distributed import get_worker
 
@@ -59,7 +60,8 @@ def run_task(course: str, name: str, text: str, settings: dict) -> tuple[str, by
 def run_and_pack(name: str, text: str, settings: dict) -> bytes:
     """Run one notebook with `run_batch`, and return the bytes of its parcel.
 
-    It runs in a process of its own, whose folder gets the artifacts.
+    Call this in a process of its own, because it changes the environment of the process. The
+    artifacts go into the folder of the process.
 
     name, text, settings  as in `run_task`
     """

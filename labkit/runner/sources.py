@@ -1,4 +1,4 @@
-"""Find the notebooks of the course on disk, read what they are, and check their parameters."""
+"""Find the notebooks of the course on disk, read what a batch has to know, and check parameters."""
 
 import ast
 import json
@@ -14,11 +14,13 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Notebook(NamedTuple):
-    """One notebook, read but not run.
+    """What a batch has to know of a notebook before it runs.
 
-    name        file name without .ipynb
-    measures    whether the notebook measures times, and so must run alone
-    parameters  {name: default} of the cell tagged `parameters`; None for a default that is computed
+    name        name of the file, without .ipynb
+    path        path of the file
+    measures    True: the notebook measures times, and so must run alone
+    parameters  {name: default} of the cell tagged `parameters`; the default is None where it is
+                computed
     """
 
     name: str
@@ -28,11 +30,12 @@ class Notebook(NamedTuple):
 
 
 def find(names: Iterable[str] | None = None) -> list[Notebook]:
-    """Return the named notebooks, or all of the course, as a list of `Notebook`.
+    """Return the notebooks that are named, or all of the course, as a list of `Notebook`.
 
-    names   such as "01", "01_deployment_fundamentals", or a path, without repetitions; None: all
-    Raises  LabError when one does not exist or cannot be read, when two have the same name, and
-            when there is none
+    names   such as "01", "01_deployment_fundamentals" or a path; one that is named twice counts
+            once. None: all of the course
+    Raises  LabError where a notebook does not exist or cannot be read, where two different
+            notebooks have the same name, and where the list is empty
     """
     if names is None:
         paths = notebooks()
@@ -52,6 +55,8 @@ def _locate(name):
     """Return the path of the notebook that a name stands for.
 
     The name is a path, a lesson's number or name, or the name of a notebook in notebooks/deeper.
+
+    Raises  LabError where no notebook, or more than one, has this name
     """
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name).resolve()
@@ -68,7 +73,10 @@ def _locate(name):
 
 
 def _read(path):
-    """Return the `Notebook` in a file; LabError where the file is not a notebook."""
+    """Return the `Notebook` in a file.
+
+    Raises  LabError where the file is not a notebook
+    """
     notebook = read_notebook(path)
     try:
         return Notebook(
@@ -87,10 +95,12 @@ def _read(path):
 
 
 def defaults_of(cells):
-    """Return {name: default} of the parameters of a notebook.
+    """Return {name: default} of the parameters of a notebook; {} where it has none.
 
-    cells    of the notebook; the first with the tag `parameters` has lines `name = value`
-    returns  {} where no cell has the tag; None for a default that is not a literal
+    They are the lines `name = value` of the first cell with the tag `parameters`. A value that is
+    computed, rather than written as a literal, gives None.
+
+    cells  cells of the notebook
     """
     tagged = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     defaults = {}
@@ -104,9 +114,13 @@ def defaults_of(cells):
 
 
 def typed(notebook, parameters):
-    """Return the parameters converted to the types of a notebook's defaults: {name: value}.
+    """Return parameters converted to the types of a notebook's defaults: {name: value}.
 
-    Raises  LabError for an unknown name or a value that does not fit
+    For example "3" becomes 3 where the default is a whole number.
+
+    notebook    a `Notebook`
+    parameters  {name: value}
+    Raises      LabError for an unknown name or a value that does not fit
     """
     if parameters and not notebook.parameters:
         raise LabError(
@@ -129,9 +143,11 @@ def typed(notebook, parameters):
 
 
 def _converted(notebook, name, value):
-    """Return one value, converted to the type of the notebook's default.
+    """Return the value of one parameter, converted to the type of the notebook's default.
 
     A default of None takes any value that JSON can hold.
+
+    Raises  LabError where the value does not fit
     """
     default = notebook.parameters[name]
     try:
@@ -151,14 +167,15 @@ def _converted(notebook, name, value):
 
 
 def digest(paths):
-    """Return a hex digest of these notebooks, their code and data, and labkit.
+    """Return a digest, in hex digits, of all files that decide what some notebooks do.
 
-    A batch is continued only where its digest is unchanged. Claims, tables and templates count as
-    code does, and so do the exercises of these notebooks. These do not count: caches of Python and
-    editors, data sets that the reader has fetched (their files are checked where they are read),
-    environment variables, and the machine.
+    A batch is continued only where its digest is unchanged. The files are the notebooks, the
+    modules of their exercises, labkit with its tables and templates, and the data that comes with
+    the course. Other files do not count, such as caches, and data sets that the reader has
+    downloaded: these are checked when they are read. Environment variables and the machine do not
+    count either.
 
-    paths  of the notebooks
+    paths  paths of the notebooks
     """
     lines = []
     for path in paths:
@@ -174,7 +191,7 @@ def digest(paths):
 
 
 def _source_files(package):
-    """Yield the files below a folder in a fixed order, without caches and hidden files."""
+    """Yield the paths of all files below a folder, without caches and hidden files, sorted."""
     for path in sorted(package.rglob("*")):
         inside = path.relative_to(package)
         left_behind = path.suffix == ".pyc" or path.name.endswith("~")
@@ -184,8 +201,8 @@ def _source_files(package):
 
 
 def course():
-    """Return the hex digest of the whole course, labkit included.
+    """Return the digest, in hex digits, of all lessons and labkit.
 
-    A worker of a cluster must have the same digest as its client.
+    A worker of a cluster must have the same digest as the machine that sends tasks to it.
     """
     return digest(notebooks())

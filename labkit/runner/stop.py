@@ -1,4 +1,4 @@
-"""Let Ctrl-C and SIGTERM end a batch between two steps, not in the middle of one."""
+"""Let Ctrl-C and SIGTERM stop a batch only between two steps of its loop."""
 
 import signal
 import threading
@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises after the batch was told to stop, and does nothing before.
+    """Yield a function to call between steps. It raises if the user has stopped the batch.
 
-    A signal is only recorded when it arrives. An exception raised at that moment could get lost:
-    Python drops it in the middle of an import, for example.
+    When Ctrl-C or SIGTERM arrives, the signal is only recorded. The next call of the function then
+    raises KeyboardInterrupt or SystemExit. An exception raised right when the signal arrives could
+    get lost: Python drops it in the middle of an import, for example.
     """
     received: list[int] = []
     earlier_handlers = {}

@@ -1,4 +1,4 @@
-"""List the tasks of a batch, each notebook once per seed, and make the `Attempt` row of each."""
+"""List the tasks of a batch, each notebook once per seed, and make their `Attempt` rows."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,9 +14,9 @@ MAX_SEEDS = 10_000
 class Limits(NamedTuple):
     """Times of a profile, in seconds.
 
-    cell_s      most for one cell
-    notebook_s  most for a whole notebook
-    usual_s     what a notebook takes as a rule
+    cell_s      longest time for one cell
+    notebook_s  longest time for a whole notebook
+    usual_s     time that a notebook usually takes
     """
 
     cell_s: int
@@ -35,20 +35,21 @@ LIMITS = {
 class BatchSettings:
     """How to run a batch.
 
-    profile          "quick", "lab" or "paper": passed to each notebook as its parameter `profile`
-    parameters       {name: value} of further parameters
-    seeds            run each notebook once per seed, its parameter `seed`; (): once, with the
-                     parameters as they are
-    cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None:
-                     run on this machine
-    fresh            start a new batch even if an earlier one can be continued
+    profile          "quick", "lab" or "paper", which each notebook gets as its parameter `profile`
+    parameters       {name: value} of further parameters of the notebooks
+    seeds            run each notebook once per seed, which it gets as its parameter `seed`. (): run
+                     it once, with the parameters as they are
+    cluster          the address of a dask scheduler; "local": a cluster on this machine, to try it;
+                     None: no cluster
+    fresh            True: start a new batch even if an earlier one can be continued
     solutions        True: fill the reference answers into the cells tagged `exercise`. "both": run
                      the exercises as they are given, and afterwards check that each reference
                      answer passes in a fresh process
-    strict           a notebook with an unsolved or wrong exercise fails;
-                     `labkit.classroom.grading` checks them afterwards
-    together         so many notebooks at a time, also those that measure: their timings then mean
-                     nothing. None: at most two, and those that measure alone
+    strict           True: a notebook with an unsolved or wrong exercise fails. After the run,
+                     `labkit.classroom.grading` checks the exercises
+    together         run so many notebooks at a time, also those that measure times: their times
+                     then mean nothing. None: at most two at a time, and alone those that measure
+                     times
     cell_deadline_s  most seconds for one cell; None means the profile's
     """
 
@@ -73,7 +74,12 @@ class BatchSettings:
 
 @dataclass(frozen=True)
 class NotebookTask:
-    """One notebook with its parameters; `seed` is None when no seeds were asked for."""
+    """One notebook with its parameters.
+
+    source      the `Notebook`
+    parameters  {name: value}, among them the profile and the seed
+    seed        the seed; None where the batch has no seeds
+    """
 
     source: sources.Notebook
     parameters: dict
@@ -93,7 +99,8 @@ def label(task):
 def seeds_of(text: str) -> tuple[int, ...]:
     """Return the seeds that a text names: (0, 1, 2) for "0:3", (7,) for "7", (1, 5) for "1,5".
 
-    Raises  LabError for a text of another form, a negative seed, or more than MAX_SEEDS seeds
+    Raises  LabError for a text of another form, for a negative seed, and for more than MAX_SEEDS
+            seeds
     """
     try:
         first, colon, end = text.partition(":")
@@ -113,11 +120,12 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def listed(notebooks, settings):
-    """Return the tasks of a batch: for each seed all notebooks, in order.
+    """Return the list of `NotebookTask`s of a batch: for each seed all notebooks, in order.
 
     notebooks  list of `labkit.runner.sources.Notebook`
-    settings   `BatchSettings`
-    errors     LabError when a parameter does not fit, or when seeds are given twice
+    settings   a `BatchSettings`
+    errors     LabError when a parameter does not fit, and when the settings have both seeds and a
+               parameter `seed`
     """
     if settings.seeds and "seed" in settings.parameters:
         raise LabError(
@@ -139,6 +147,10 @@ def attempt(task, batch_key, settings):
     """Return a new `Attempt` row for a task, with the next free run key.
 
     The path of its output follows from profile, solutions and seed.
+
+    task       a `NotebookTask`
+    batch_key  key of the batch
+    settings   a `BatchSettings`
     """
     earlier = ledger.find(Attempt, batch_key=batch_key, notebook=task.notebook, seed=task.seed)
     of_seed = "" if task.seed is None else f"-seed-{task.seed}"

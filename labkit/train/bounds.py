@@ -9,7 +9,7 @@ from labkit.errors import LabError, brief
 
 @dataclass(frozen=True)
 class Bounds:
-    """The numbers from `lowest` to `highest`.
+    """An interval of numbers, from `lowest` to `highest`.
 
     ends  the brackets of the interval: "[" and "]" include the end, "(" and ")" exclude it
     """
@@ -19,7 +19,7 @@ class Bounds:
     ends: str = "[]"
 
     def __contains__(self, number):
-        """Return whether a number lies within; NaN never does."""
+        """Return whether a number lies in the interval; NaN never does."""
         low = self.lowest < number if self.ends[0] == "(" else self.lowest <= number
         high = number < self.highest if self.ends[1] == ")" else number <= self.highest
         return low and high  # NaN is neither
@@ -57,7 +57,9 @@ BOUNDS = {
 
 
 def numbers_of(config):
-    """Return the numbers of a `TrainConfig` as Python's int or float: {field: number}.
+    """Check the numbers of a `TrainConfig`, and return those with bounds: {field: int or float}.
+
+    A number of NumPy becomes one of Python. Fields that are None are left out.
 
     Raises  LabError that names the first field whose number is out of range or not finite
     """
@@ -76,7 +78,8 @@ def numbers_of(config):
 def _number(name, value, bounds, *, is_integer):
     """Return a value as an int or a float.
 
-    is_integer  whether only a whole number is allowed
+    name        name of the field, for the error
+    is_integer  True: the field takes whole numbers only
     Raises      LabError unless the value is a number of that kind within the bounds
     """
     if not isinstance(value, Real):

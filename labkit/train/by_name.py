@@ -28,8 +28,12 @@ _PROFILED_STEPS = 3  # of torch's profiler, whose file grows by megabytes per st
 class Training:
     """A network, its data and a `TrainConfig`, ready to run.
 
-    name         of the checkpoint and profile files, without ending
-    train, test  `labkit.data.ImageSet`s that fit the network
+    name     name of the checkpoint file and of the profile file, without ending
+    network  the network to train
+    train    the data to train on, a `labkit.data.ImageSet` or `TextSet` that fits the network
+    test     the data to test on, of the same class
+    config   a `TrainConfig`
+    device   device to train on
     """
 
     name: str
@@ -42,13 +46,15 @@ class Training:
     def run(self, *, resume=False, profile=None):
         """Train, and after each epoch test and write a checkpoint.
 
-        A training from the start is written to checkpoints/unfinished. When it is done, it replaces
-        an earlier checkpoint of the same name.
+        While a training runs, its checkpoint is a file of the folder checkpoints/unfinished. When
+        the training is done, that file replaces the checkpoint of an earlier training of the same
+        name.
 
-        resume   continue the unfinished training of this name; without one, its checkpoint
+        resume   False: train from the start. True: continue the unfinished training of this name;
+                 where there is none, continue the finished one
         profile  the profiler: "cprofile" for the whole training (its file opens with snakeviz),
                  "torch" for three steps (its file opens with ui.perfetto.dev); None: no profiler
-        returns  (History, path of the checkpoint, path of the profile file or None)
+        returns  (`History`, path of the checkpoint, path of the profile file or None)
         """
         done, unfinished = self._checkpoints()
         ending = "prof" if profile == "cprofile" else "json"
@@ -75,14 +81,14 @@ class Training:
         return history, done, profile_path if profile else None
 
     def _checkpoints(self):
-        """Return the paths of the checkpoint of a finished training, and of an unfinished one."""
+        """Return (path of the finished training's checkpoint, path of an unfinished one's)."""
         done = artifacts() / "checkpoints" / f"{self.name}.pt"
         return done, done.with_name("unfinished") / done.name
 
     def checkpoint_to_resume(self) -> tuple | None:
         """Return (path, time of writing in ns) of the checkpoint that `run(resume=True)` continues.
 
-        It is None where there is no checkpoint.
+        Returns None where there is no checkpoint.
         """
         for path in reversed(self._checkpoints()):
             if path.exists():
@@ -121,9 +127,10 @@ class Training:
 
 @contextmanager
 def _put_aside(path):
-    """Move a file aside for the `with` block, in which another file is written under its name.
+    """Free the name of a file for the `with` block, which may write a new file under this name.
 
-    At the end the first file is deleted; where no other file was written, it comes back.
+    The old file is moved aside, and deleted at the end. It is moved back if the block wrote no new
+    file.
     """
     aside = path.with_suffix(".before")
     if path.exists():
@@ -146,7 +153,7 @@ def training(
 ) -> Training:
     """Build a network and load a data set by their names, and return a `Training`.
 
-    limit   most training images, and most test images; None: all
+    limit   most images to train on, and also most images to test on; None: all
     name    distinguishes the files of this training from others of the same network and data set
     Raises  LabError for a name that no file can have, and where network and data set do not fit
     """
@@ -197,7 +204,9 @@ def training(
 def _side(model, shape, images):
     """Return the pixels per side to which images are resized; None if they have the right size.
 
-    shape  of the network's input, without the batch
+    model   name of the network
+    shape   shape of the network's input, without the batch
+    images  the training images, an `ImageSet`
     """
     recipe_side = models.recipe_of(model).shape[-1]
     if shape[-1] == recipe_side and shape[1:] == images.images.shape[2:]:
@@ -210,8 +219,11 @@ def _with_channels(images, model, shape):
 
     A grey image is repeated in three channels.
 
-    shape   of the network's input, without the batch
-    Raises  LabError where texts meet a network for images, or the reverse
+    images  an `ImageSet` or a `TextSet`
+    model   name of the network, for the error
+    shape   shape of the network's input, without the batch
+    Raises  LabError where the network reads images and the data set holds texts, or where the
+            network reads texts and the data set holds images
     """
     image_shape = tuple(images.images.shape[1:])
     if len(shape) != len(image_shape) or (len(shape) == 1 and shape != image_shape):

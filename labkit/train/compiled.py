@@ -10,19 +10,17 @@ from labkit.errors import Unavailable
 
 @contextmanager
 def compiled_throughout(config, feed):
-    """Raise Unavailable, within the `with` block, where torch.compile fails or stops compiling.
+    """Raise Unavailable where torch.compile fails, or stops compiling, within the `with` block.
 
-    torch.compile may make one form of the network for each size of image.
+    torch.compile makes one form of the network for each size of image. By default it stops after 8
+    forms of a function (`torch.compiler.config.recompile_limit`), with only a warning, and runs the
+    function eagerly from then on. It counts the forms of all networks of the process together,
+    because they share the functions that call them. So within the block the limit is raised by the
+    number of forms that exist and of those that this training needs.
 
-    config  a `TrainConfig`; without `compile` this does nothing
-    feed    the `Feed` of the training, which knows the sizes
-    Raises  Unavailable where the compiler failed, and where torch has compiled some function as
-            often as it may, and would run it eagerly from then on
-
-    By default torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`),
-    with a warning only. It counts the forms of all networks of the process together, because they
-    share the functions that call them. So the limit is raised by the forms that exist and that will
-    be needed.
+    config  a `TrainConfig`; without `compile` nothing is changed or checked
+    feed    the `Feed` of the training, which knows the sizes of the images
+    Raises  Unavailable where the compiler failed, and where a function has reached the limit
     """
     if not config.compile:
         yield
@@ -78,10 +76,10 @@ class Watched(nn.Module):
         self._breaks_before = _graph_breaks()
 
     def forward(self, *inputs):
-        """Call the network, and count the call if Python runs it.
+        """Call the network, and count the call in `eager_calls` if Python runs this method.
 
-        While torch.compile traces this method the condition is false, so compiled code does not
-        count.
+        torch.compile traces this method once, and then runs code that it made from it. A call that
+        is traced is not counted, and that code counts nothing.
         """
         if not torch.compiler.is_compiling():
             self.eager_calls += 1
@@ -89,14 +87,18 @@ class Watched(nn.Module):
 
     @property
     def graph_breaks(self) -> int:
-        """Return how many graph breaks torch.compile has counted since; at each, Python runs."""
+        """Return how many graph breaks torch.compile has counted since this object was made.
+
+        At a graph break, Python runs a piece of the network.
+        """
         return _graph_breaks() - self._breaks_before
 
     def require_compiled(self) -> None:
-        """Raise Unavailable where calls ran eagerly without an error.
+        """Raise Unavailable unless torch.compile has compiled the network.
 
-        Graph breaks without a new graph mean that only code around the network was compiled.
-        Neither breaks nor graphs mean that the network was compiled before.
+        It has not where a call of the network ran eagerly, or where there are graph breaks without
+        a new graph: then only code around the network was compiled. Without graph breaks and
+        without a new graph, the network was compiled before.
         """
         has_graphs = _graphs() > self._graphs_before
         if not self.eager_calls and (has_graphs or not self.graph_breaks):

@@ -32,7 +32,7 @@ def setting(default, help):
 def method(file, help):
     """Return a field of `TrainConfig` that switches a training method on; None switches it off.
 
-    file  of the method: `labkit/methods/FILE.py`
+    file  name of the file of the method, `labkit/methods/FILE.py`
     help  the text that `labkit train --help` shows
     """
     return field(default=None, metadata={"help": help, "method": file})
@@ -211,7 +211,7 @@ class TrainConfig:
         return hooks
 
     def idle(self, device):
-        """Return {switch: why} of the switches that have no effect on this device."""
+        """Return {switch: reason} of the switches that are on and have no effect on this device."""
         reasons = dict(_NO_GPU) if devices.kind(device) == "cpu" else {}
         if self.head_only:
             reasons |= dict.fromkeys(("ghost_size", "norm_momentum"), _HEAD_ONLY)
@@ -219,7 +219,11 @@ class TrainConfig:
 
 
 def _require_schedule(config):
-    """Raise LabError for a warm-up that cannot work, and for an impossible schedule."""
+    """Raise LabError for a schedule that the optimizer cannot have, and for a wrong warm-up.
+
+    A warm-up is wrong with the schedule onecycle, which has its own. It needs more than 0 epochs,
+    and at most those of the training. Without a warm-up, `warmup_epochs` has to be 0.
+    """
     from labkit.train import optimizers
 
     # The schedule has to be one of the optimizer's.
@@ -248,10 +252,10 @@ def _require_schedule(config):
 
 
 def _require_used_momentum(config):
-    """Raise LabError for a momentum, other than the default, that would have no effect.
+    """Raise LabError where the user set a momentum that has no effect.
 
-    It has none where the schedule onecycle sets the momentum, or where the optimizer has no
-    momentum.
+    It has no effect with the schedule onecycle, which sets the momentum itself, and with an
+    optimizer without momentum. A momentum that equals the default counts as not set.
     """
     from labkit.train import optimizers
 

@@ -14,9 +14,11 @@ from labkit.train.workers import SHORT_FOLDER
 class Feed:
     """The batches of every epoch; `len` is the number of steps of an epoch.
 
-    data    a `labkit.data.ImageSet`, or anything with a length and its `batches(...)`
+    data    a `labkit.data.ImageSet`, or an object with `len` and a method like its `batches`
     config  a `TrainConfig`; with `workers` or `pin_memory` torch's DataLoader makes the batches
-    Raises  DataError for fewer images than one batch; LabError for images that cannot grow
+    device  where the batches are wanted
+    Raises  DataError where there are fewer images than one batch has; LabError where the config
+            lets images grow, but from a `first_size` that is not below the last size
     """
 
     def __init__(self, data, config, *, device):
@@ -55,8 +57,9 @@ class Feed:
     def epoch(self, number):
         """Return an iterator over the batches of an epoch.
 
-        number   of the epoch, from 0
-        returns  (images, labels) pairs on the device: float32 (batch, C, H, W) and int64 (batch,)
+        number   number of the epoch, from 0
+        returns  (images, labels) pairs on the device: float32 (batch, C, H, W) and int64 (batch,).
+                 With a `TextSet` both are int64 (batch, length)
         """
         config = self.config
         seed = epoch_seed(config.seed, number)
@@ -76,11 +79,17 @@ class Feed:
         return self._loaded()
 
     def sides(self):
-        """Return the set of image sizes of all epochs, in pixels per side; None: the data's own."""
+        """Return the set of all image sizes of the training, in pixels per side.
+
+        The element None stands for the size that the data set has.
+        """
         return {self._side(number) for number in range(self.config.epochs)}
 
     def _side(self, number):
-        """Return the pixels per side of the images of epoch `number`; None: the data's own size."""
+        """Return the pixels per side of the images of an epoch; None: the data set's own size.
+
+        number  number of the epoch, from 0
+        """
         config = self.config
         return (
             side_of(config, number, self.data.images.shape[-1])
@@ -120,7 +129,7 @@ class Feed:
 
 
 def _require_growth(config, data):
-    """Raise LabError where `first_size` is not smaller than the size of the last epoch."""
+    """Raise LabError where `first_size` is a number, but not below the size of the last epoch."""
     if config.first_size is None:
         return
     last = config.size or data.images.shape[-1]
@@ -138,16 +147,17 @@ def epoch_seed(seed: int, epoch: int) -> int:
 
     The hash is numpy's SeedSequence.
 
-    seed   of the training, at least 0
-    epoch  0-based
+    seed   seed of the training, at least 0
+    epoch  number of the epoch, from 0
 
-    A sum of the two would not do: the second epoch of seed 0 would have the order of the first
-    epoch of seed 1. The effect of the sum on intervals over seeds is too small to be seen. It was
-    measured with cnn-small, 2,000 images of fashion-mnist, 5 epochs of batch 64 at the defaults, 48
-    seeds. The accuracies of neighbouring seeds correlate by 0.09 with the sum and by 0.15 with the
-    hash (chance alone: -0.30 to 0.27); their standard deviation is 1.4 and 1.2 points. With the
-    same first weights for all seeds, so that only the order differs, the correlations are -0.04 and
-    -0.02, and the standard deviations 0.9 and 0.7 points.
+    Why not the sum of both numbers? With the sum, the second epoch of seed 0 would have the order
+    of the first epoch of seed 1, so neighbouring seeds would not be independent. The effect on
+    intervals over seeds is too small to be seen. It was measured with cnn-small, 2,000 images of
+    fashion-mnist, 5 epochs of batch 64 at the defaults, and 48 seeds. The accuracies of
+    neighbouring seeds correlate by 0.09 with the sum and by 0.15 with the hash; chance alone gives
+    -0.30 to 0.27. The standard deviation of the accuracy is 1.4 points with the sum and 1.2 with
+    the hash. Where all seeds have the same first weights, so that only the order differs, the
+    correlations are -0.04 and -0.02, and the standard deviations 0.9 and 0.7 points.
     """
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
 
@@ -155,10 +165,12 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def side_of(config: Any, epoch: int, side_of_set: int) -> int:
     """Return the pixels per side of the images of an epoch.
 
-    They grow linearly from `first_size` to the last size, which `size` sets, else `side_of_set`.
+    Without `first_size`, all epochs have the same size: `size` of the config, or `side_of_set`
+    where `size` is None. With `first_size`, the images grow linearly from `first_size` in the first
+    epoch to this size in the last.
 
     config       a `TrainConfig`
-    epoch        0-based
+    epoch        number of the epoch, from 0
     side_of_set  pixels per side of the data set's own images
     """
     last = config.size or side_of_set
@@ -175,7 +187,11 @@ class _SingleImages:
         self.config = config
 
     def __getitem__(self, index_and_seed):
-        """Return (image, label); `seed` decides how the image is augmented."""
+        """Return (image, label) for a pair (index, seed).
+
+        The image is float32 (C, H, W). The seed, together with the index, decides how it is
+        augmented.
+        """
         index, seed = index_and_seed
         chance = torch.Generator().manual_seed(seed * len(self.data) + index)
         image = self.data.images[index : index + 1]

@@ -30,24 +30,25 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(kw_only=True)
 class History:
-    """What happened in a training.
+    """The record of a training.
 
-    losses          of each step, in nats
-    accuracy        on the test set after each epoch, 0 to 1; empty without a test set
-    epoch_seconds   of each epoch, without the test; the first includes compiling
-    epoch_phases    of each epoch, {"data", "forward", "backward", "optimizer": seconds} if
-                    `TrainConfig.phases`
-    result_seconds  time to make `model`, where it is another than the trained one: mostly, to
+    losses          loss of each step, in nats
+    accuracy        accuracy on the test set after each epoch, 0 to 1; empty without a test set
+    epoch_seconds   time of each epoch, without the test; the first includes compiling
+    epoch_phases    for each epoch {"data", "forward", "backward", "optimizer": seconds}; {} where
+                    `TrainConfig.phases` is None
+    result_seconds  time to make `model` after the last epoch, where a method makes one: mostly, to
                     recompute the statistics of batch norm
     restored        number of epochs that came from a checkpoint
     lengthened      the earlier values of `TrainConfig.epochs`, where a checkpoint was continued
                     with more or fewer epochs
-    compiled        number of the other epochs that torch.compile ran from end to end
-    graph_breaks    number of graph breaks of torch.compile: there Python runs in between
-    peak_bytes      most memory that the GPU's allocator held; None elsewhere
+    compiled        number of epochs that torch.compile ran from end to end, without those from a
+                    checkpoint
+    graph_breaks    number of graph breaks of torch.compile, at which Python runs in between
+    peak_bytes      most memory that the GPU's allocator held; None without a GPU
     model           None, or the model that a method leaves in place of the trained one, such as an
-                    average: a copy with other weights, and with batch norm's statistics recomputed
-                    for them
+                    average. It is a copy with other weights, and with batch norm's statistics
+                    recomputed for them
     """
 
     losses: list = field(default_factory=list)
@@ -84,13 +85,14 @@ def fit(
 ) -> History:
     """Train `model` in place on `data`. Returns a `History`.
 
-    data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each
-                epoch
-    config      a `TrainConfig`
-    checkpoint  path of a .pt that is written after each epoch; if it exists, its training is
-                continued. Only `epochs` may differ from its config, as in `Checkpoint`
-    hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
-    Raises      NotFinite at most one step after a loss that is no number; OutOfMemory;
+    data        a `labkit.data.ImageSet` to train on, or a pair: one to train on and one to test on
+                after each epoch
+    config      a `TrainConfig`; None: its defaults
+    checkpoint  path of a .pt file that is written after each epoch. If the file exists, the
+                training in it is continued. Its config may differ from `config` in `epochs`, and in
+                settings that do not change what is learned, such as `workers`
+    hooks       {name: `labkit.methods.Hooks`} of methods that take part besides those of the config
+    Raises      NotFinite at most one step after a loss that is NaN or infinite; OutOfMemory;
                 CheckpointError when the checkpoint is damaged or of another training; Unavailable
                 when torch.compile cannot compile every step
     """
@@ -139,7 +141,9 @@ def _model_to_test(run, feed, epoch, history):
     """Return the model that is tested after an epoch; write the time to make it into the history.
 
     run    the `_Run`
-    epoch  0-based: its images may be used to recompute the statistics of batch norm
+    feed   the `Feed`
+    epoch  number of the epoch, from 0; where batch norm's statistics are recomputed, its images are
+           used
     """
     begin = time.perf_counter()
     tested = run.result(feed.epoch(epoch))
@@ -149,11 +153,13 @@ def _model_to_test(run, feed, epoch, history):
 
 
 class _Run:
-    """A network in training, with what a step needs: optimizer, scaler, methods.
+    """A network in training, with its optimizer, gradient scaler, loss and methods.
 
-    components  {name: object with a state_dict} that a checkpoint stores
+    model       the network with the changes that methods make to its layers
+    network     the form of `model` that computes, such as the compiled one
     watched     the `Watched` around the network under torch.compile, else None
-    network     the form of the model that computes, such as the compiled one
+    loss        function loss(logits, labels, images) that is minimised
+    components  {name: object with a state_dict} that a checkpoint stores
     """
 
     def __init__(self, model, config, hooks, device):
@@ -189,9 +195,9 @@ class _Run:
         }
 
     def epoch(self, number, feed, *, losses, bar):
-        """Train on every batch of an epoch once. Returns {phase: seconds}, as `Laps.stop` does.
+        """Train on every batch of an epoch once. Returns {phase: seconds}; {} where none is timed.
 
-        number  of the epoch, from 0
+        number  number of the epoch, from 0
         feed    a `Feed`
         losses  a `Losses`
         bar     the progress bar
@@ -211,13 +217,18 @@ class _Run:
         return self.lap.stop()
 
     def _cross_entropy(self, logits, labels, _images):
-        """Return the loss of a network without a method that brings its own."""
+        """Return the cross-entropy, which is the loss unless a method has its own.
+
+        _images  not used: every loss function gets (logits, labels, images)
+        """
         return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
 
     def backward(self, images, labels):
-        """Compute the gradient of a batch into the weights, in `accumulate` parts.
+        """Compute the gradient of a batch, in `accumulate` parts, into the weights' `grad`.
 
-        Returns the loss of the batch, a 0-dimensional tensor.
+        images   (batch, C, H, W)
+        labels   (batch,)
+        returns  the loss of the batch, a 0-dimensional tensor
         """
         config = self.config
         # delete the gradients of the step before
@@ -256,9 +267,10 @@ class _Run:
     def result(self, batches):
         """Return the model to be tested and kept: the trained one, or a copy with other weights.
 
-        batches  (images, labels) of a training epoch. Batch norm's running statistics in the
-                 trained model belong to its weights; for other weights they are recomputed over
-                 these images
+        Batch norm's running statistics belong to the weights of the trained model. For a copy with
+        other weights they are recomputed over the images of an epoch.
+
+        batches  (images, labels) of this epoch
         """
         model = self.model
         for component in (self.optimizer, *self.methods.values()):
@@ -274,7 +286,10 @@ class _Run:
         return tested
 
     def _chunks(self, tensors):
-        """Yield, of every batch, the parts that go through the network at once."""
+        """Cut each batch into `accumulate` parts, and yield the parts of all batches.
+
+        tensors  the images of each batch
+        """
         for tensor in tensors:
             yield from tensor.chunk(self.config.accumulate)
 
@@ -287,9 +302,12 @@ def _freeze_all_but_the_head(model):
 
 
 def _faster_form(model, config, watched):
-    """Return a form of the model that computes the same faster; it shares the weights.
+    """Return the model compiled by TorchScript or torch.compile, as the config asks.
 
-    watched  the `Watched` around the model, which is compiled; None: no torch.compile
+    A compiled form shares the weights of the model. Returns the model itself where the config asks
+    for neither.
+
+    watched  the `Watched` around the model, which torch.compile compiles; None: do not compile
     """
     if config.torchscript:
         return scripted(model)

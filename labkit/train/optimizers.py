@@ -18,7 +18,8 @@ OF_TORCH = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.o
 def names():
     """Return the names of all optimizers for a `TrainConfig`.
 
-    They are torch's, and each file of labkit/methods with a function `make`.
+    They are adamw, adam and sgd of torch, and the name of each file of labkit/methods that has a
+    function `make`.
     """
     files = [file.name for file in pkgutil.iter_modules(methods.__path__)]
     ours = [
@@ -28,10 +29,10 @@ def names():
 
 
 def make_optimizer(named_parameters, config):
-    """Return the `torch.optim.Optimizer` of a `TrainConfig`.
+    """Return the `torch.optim.Optimizer` that a `TrainConfig` describes.
 
-    named_parameters  (name, weight) pairs, as of `model.named_parameters()`; an optimizer may treat
-                      layers differently by their names
+    named_parameters  (name, weight) pairs, such as `model.named_parameters()` yields; an optimizer
+                      may treat layers differently by their names
     """
     if config.optimizer not in OF_TORCH:
         return importlib.import_module(f"labkit.methods.{config.optimizer}").make(
@@ -67,7 +68,10 @@ def factory(name: str, **settings: Any) -> Callable:
 
 
 def schedules(name):
-    """Return the schedules that an optimizer can have, as its file states them; None: all."""
+    """Return the names of the schedules that go with an optimizer, as a tuple; None: all go.
+
+    A file of labkit/methods lists them in its constant SCHEDULES.
+    """
     if name in OF_TORCH:
         return None
     return getattr(importlib.import_module(f"labkit.methods.{name}"), "SCHEDULES", None)
@@ -76,7 +80,7 @@ def schedules(name):
 def has_momentum(config):
     """Return whether the optimizer of a `TrainConfig` has a momentum.
 
-    If so, its parameter groups have `momentum` or `betas`.
+    An optimizer with a momentum has `momentum` or `betas` in its parameter groups.
     """
     weights = [(f"{number}.weight", torch.nn.Parameter(torch.zeros(2, 2))) for number in range(3)]
     group = make_optimizer(weights, config).param_groups[0]
@@ -86,8 +90,8 @@ def has_momentum(config):
 def set_rate(optimizer, config, *, step, steps):
     """Set the learning rate of a step; the schedule onecycle sets the momentum, too.
 
-    step   0-based
-    steps  of the whole training
+    step   number of the step, from 0
+    steps  number of steps of the whole training
     """
     if config.schedule == "onecycle":
         rate, momentum = _one_cycle(step, steps)

@@ -1,13 +1,13 @@
-"""Train with every seed of several (`repeat`), and compare two settings seed by seed.
+"""Repeat a training with several seeds (`repeat`), and compare two settings seed by seed.
 
     lars = repeat(train, range(12), batch=256, optimizer=LARS)
     sgd = repeat(train, range(12), batch=256)
     lars - sgd                     # (12,) points, pair by pair
     share(lars - sgd, small - sgd)  # percent of the gap, with its interval
 
-`train` is a function of the notebook. The trainings run in a loop: the small networks of the
-lessons train in a fraction of a second, and the reader's own optimizer, schedule and hooks go in as
-they are.
+`train` is a function of the notebook. The trainings run one after the other in this process, so the
+reader's own optimizer, schedule and hooks can be passed as they are. That is fast enough: the small
+networks of the lessons train in a fraction of a second.
 """
 
 import math
@@ -21,9 +21,11 @@ from labkit.measure.stats import CONFIDENCE, MIN_SAMPLES_OF_MEAN, Interval, mean
 
 
 class Runs(list):
-    """The results of `train` for each seed, in the order of the seeds.
+    """A list of the results of `train`, one per seed, in the order of the seeds.
 
-    seeds  tuple of the seeds. `a - b` pairs the trainings of two settings that have the same seed
+    For two settings `a` and `b`, `a - b` compares the trainings that have the same seed.
+
+    seeds  tuple of the seeds
     """
 
     def __init__(self, runs, seeds):
@@ -32,18 +34,19 @@ class Runs(list):
 
     @property
     def accuracy(self):
-        """Return the accuracy of each training, in percent of the test images: (seeds,)."""
+        """Return the accuracies, in percent of the test images, as an array (seeds,)."""
         return np.array([run.accuracy for run in self], dtype=float)
 
     @property
     def losses(self):
-        """Return the training loss after each epoch: (seeds, epochs)."""
+        """Return the training loss after each epoch as an array (seeds, epochs)."""
         return np.array([run.losses for run in self], dtype=float)
 
     def __sub__(self, other):
-        """Return how much higher the accuracy of these trainings is, pair by pair: (pairs,) points.
+        """Return the accuracy of these trainings minus that of `other`, seed by seed, in points.
 
-        A pair are two trainings with the same seed; other seeds are left out.
+        The result is an array (pairs,). Two trainings with the same seed are a pair. A training
+        whose seed the other `Runs` does not have is left out.
 
         Raises  LabError where no seed is in both
         """
@@ -72,9 +75,9 @@ def repeat(train: Callable, seeds: Iterable[int], **settings: Any) -> Runs:
     """Call `train(seed=seed, **settings)` once for each seed and return the `Runs`.
 
     train     function of the notebook that returns an object with `accuracy` (percent) and `losses`
-              (one per epoch)
+              (a list with one per epoch)
     seeds     such as range(100, 112)
-    settings  passed on unchanged
+    settings  further arguments of `train`
     """
     seeds = tuple(seeds)
     return Runs([train(seed=seed, **settings) for seed in seeds], seeds)
@@ -83,12 +86,14 @@ def repeat(train: Callable, seeds: Iterable[int], **settings: Any) -> Runs:
 def share(numerator: Any, denominator: Any) -> Interval:
     """Return mean(numerator) / mean(denominator) in percent, with its 95 % `Interval`.
 
-    numerator, denominator  (seeds,) numbers; the pairs have the same seed
+    numerator, denominator  (seeds,) numbers; the numbers at one position come from the same seed
 
-    Both means are uncertain, and they are correlated. By Fieller's theorem the interval holds each
-    ratio r for which the mean of numerator - r * denominator is not distinguishable from 0 by
-    Student's t. Where the mean of the denominator could be 0, no ratio can be told: the interval is
-    infinite. Source: Fieller, "Some problems in interval estimation", 1954
+    Both means are uncertain, and they are correlated. By Fieller's theorem, a ratio r lies in the
+    interval if the mean of numerator - r * denominator does not differ significantly from 0 by
+    Student's t test. If the mean of the denominator does not differ significantly from 0, the ratio
+    could be anything, and the interval is infinite.
+
+    Source  Fieller, "Some problems in interval estimation", 1954
     """
     numerator = np.asarray(numerator, dtype=float)
     denominator = np.asarray(denominator, dtype=float)
@@ -109,10 +114,13 @@ def share(numerator: Any, denominator: Any) -> Interval:
 
 
 def _fieller(numerator, denominator):
-    """Return (low, high): the ends of the interval of the ratio r, as fractions.
+    """Return (low, high): the ends of Fieller's interval of the ratio r, as fractions.
 
-    At both ends (mean(numerator) - r mean(denominator))^2 is t^2 times its variance, which is a
-    quadratic equation in r: a r^2 - 2 b r + c = 0.
+    At both ends the squared mean of numerator - r * denominator equals t^2 times its variance. This
+    is a quadratic equation in r: a r^2 - 2 b r + c = 0. Where a is not above 0, the interval is
+    infinite.
+
+    numerator, denominator  (seeds,) numbers
     """
     from scipy.special import stdtrit
 

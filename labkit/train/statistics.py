@@ -1,4 +1,7 @@
-"""Compute running statistics of norms: anew for other weights, and over parts of a batch."""
+"""Recompute the running statistics of batch norm, and correct them for batches cut into parts.
+
+The same is done for other norms with running statistics.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +28,10 @@ def _tracking_norms(model):
 
 
 def _other_layers_with_buffers(model):
-    """Return the other layers with float buffers, which training may change: a user's own norm."""
+    """Return the layers with float buffers that are neither batch norm nor instance norm.
+
+    A training may change their buffers: such a layer may be a user's own norm.
+    """
     return [
         layer
         for layer in model.modules()
@@ -35,10 +41,11 @@ def _other_layers_with_buffers(model):
 
 
 def _set_momentum_of_plain_mean(layer, _inputs):
-    """Set the momentum of a norm to 1 / n in batch n, which gives a plain mean of its statistics.
+    """Set the momentum of a norm so that its statistics become plain means over all batches.
 
-    A forward pre-hook. Batch norm does this by itself with a momentum of None. For instance norm a
-    momentum of None would mean 0, and it counts no batches, so both are done here.
+    This is a forward pre-hook, called before each batch. Batch norm computes plain means where its
+    momentum is None. Instance norm would take None as 0, and does not count batches. So this hook
+    counts them, and sets the momentum 1 / n before batch n.
     """
     if isinstance(layer, _BatchNorm):
         layer.momentum = None
@@ -51,11 +58,14 @@ def _set_momentum_of_plain_mean(layer, _inputs):
 def statistics_anew(model: nn.Module) -> Iterator[None]:
     """Recompute running statistics as plain means over the batches that pass through the model.
 
-    This is a context manager: call the model on the batches within it. It differs from
-    `torch.optim.swa_utils.update_bn` in that only norms compute as in training: dropout draws
-    nothing, so the result is the same each time. Other layers with float buffers compute as in
-    training, too, and go on from what they hold, with their own momentum. A layer that stays in
-    eval mode in training keeps its statistics. Afterwards the model is in the mode it was in.
+    This is a context manager: call the model on the batches within it. In
+    `torch.optim.swa_utils.update_bn` the whole model is in training mode. Here only norms are, so
+    that dropout does nothing, and the result is the same each time.
+
+    Another layer with float buffers, such as a user's own norm, is in training mode too. Its
+    statistics do not begin anew, and it keeps its own momentum. A layer that is in eval mode even
+    when the model trains keeps its statistics. At the end the model is in the mode in which it was
+    before.
     """
     was_training = model.training
     model.train()
@@ -81,9 +91,10 @@ def statistics_anew(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def count_anew(model: nn.Module, batches: Iterable) -> None:
-    """Recompute running statistics over batches of images, with `statistics_anew`.
+    """Recompute running statistics as plain means over batches of images, by `statistics_anew`.
 
-    batches  iterable of images; a model without running statistics reads none
+    batches  iterable of images, (N, C, H, W) each; nothing is read for a model without running
+             statistics
     """
     if not _tracking_norms(model) and not _other_layers_with_buffers(model):
         return
@@ -93,12 +104,12 @@ def count_anew(model: nn.Module, batches: Iterable) -> None:
 
 
 def moved_by_parts(model: nn.Module, count: int) -> nn.Module:
-    """Return the model with a momentum for batches that pass through it in `count` parts.
+    """Return a model whose running statistics move correctly when a batch comes in `count` parts.
 
-    All parts together then move the running statistics as far as one whole batch does: with the
-    momentum 1 - (1 - m)^(1 / count) per part, (1 - m) of the old statistics are left at the end.
-    The result is a copy that shares weights and statistics; the model itself where it has no such
-    norms or where there is one part.
+    Each part moves the statistics. With a momentum of 1 - (1 - m)^(1 / count) per part, all parts
+    together move them as far as one whole batch with momentum m. The result is a copy that shares
+    weights and statistics with `model`. It is `model` itself where `count` is 1, or where no layer
+    has running statistics.
     """
     if count == 1 or not _tracking_norms(model):
         return model

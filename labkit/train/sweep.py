@@ -1,7 +1,7 @@
-"""Train many small networks in parallel, as jobs for `labkit.train.workers.work(tune_one, jobs)`.
+"""Train many small networks in parallel: `labkit.train.workers.work(tune_one, jobs)`.
 
-On a CPU each training runs in a process with one thread, as many at once as torch has threads here.
-Small networks gain more from a core of their own than from a second thread.
+On a CPU each training runs in a process with one thread, and as many processes run at once as torch
+has threads here. Small networks gain more from a core of their own than from a second thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ _CHUNK = 512  # images per batch when batch norm's statistics are recomputed
 class Job:
     """One training.
 
-    name    of the setting
-    make    function () -> network, from a module (not a notebook), so that the worker processes can
-            import it; it is called after torch is seeded
+    name    name of the setting
+    make    function () -> network. It is a function of a module, not of a notebook, so that the
+            worker processes can import it. It is called after torch is seeded
     config  a `TrainConfig`; its seed seeds the weights and the order of the images
     data    (images to train on, images to test on or None)
-    device  to train on
-    hooks   {name: `labkit.methods.Hooks`} that take part, objects of this job alone
+    device  device to train on
+    hooks   {name: `labkit.methods.Hooks`} that take part; no other job may have the same objects
     loss    function (logits, labels, images) -> loss to minimise; None: cross-entropy
     """
 
@@ -47,9 +47,10 @@ class Job:
 class Trained(NamedTuple):
     """The result of one training.
 
-    name      of the setting
+    name      name of the setting
+    seed      seed of the training
     accuracy  percent of the test images that are classified correctly; NaN without a test set
-    loss      nats per training image
+    loss      mean cross-entropy over the training images at the end, in nats
     steps     number of steps
     model     the trained network, on the CPU
     """
@@ -65,9 +66,9 @@ class Trained(NamedTuple):
 def tune_one(job: Job) -> Trained:
     """Train the network of one `Job`, and return a `Trained`.
 
-    Its model is an average of the weights where the config asks for one. Batch norm's running
-    statistics are recomputed at the end. The model is on the CPU, with contiguous weights, so that
-    they can be written as one vector.
+    The model of the result is the average of the weights where the config asks for one (`ema`).
+    Batch norm's running statistics are recomputed at the end. The model is on the CPU, with
+    contiguous weights, so that they can be flattened to one vector.
     """
     torch.manual_seed(job.config.seed)
     train, test = job.data
@@ -86,10 +87,12 @@ def tune_one(job: Job) -> Trained:
 def update_batch_norm(network: torch.nn.Module, train: Any, device: torch.device) -> float:
     """Recompute batch norm's running statistics as plain means over `train`.
 
-    They are moving averages that forget within some dozens of steps. A large batch takes few steps,
-    so the network would be tested with the statistics of weights long gone.
+    In training they are moving averages, which follow the weights within some dozens of steps. A
+    training with large batches has few steps, so its statistics at the end would belong to earlier
+    weights.
 
-    returns  the mean loss over `train`, in nats
+    train    a `labkit.data.ImageSet`
+    returns  the mean cross-entropy over `train`, in nats
     """
     batches = train.batches(_CHUNK, device=device)
     with statistics_anew(network):
@@ -108,8 +111,8 @@ def halved(data: Any) -> Any:
 def values(trainings: Sequence[Trained], name: str, field: str = "accuracy") -> np.ndarray:
     """Return one field of the trainings of a setting: (seeds,), in ascending order of the seeds.
 
-    name   of the setting
-    field  of `Trained`
+    name   name of the setting
+    field  a field of `Trained`
     """
     pairs = sorted(
         (training.seed, getattr(training, field)) for training in trainings if training.name == name

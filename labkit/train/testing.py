@@ -28,8 +28,9 @@ def right_answers(
 
     The model is left on the device, in eval mode.
 
-    data  a `labkit.data.ImageSet`
-    size  of the images, as in `ImageSet.batches`
+    data   a `labkit.data.ImageSet`
+    batch  images per call of the model
+    size   resize the images to so many pixels a side; None: do not resize
     """
     model.to(device).eval()
     batches = data.batches(batch, device=device, size=size)

@@ -25,12 +25,13 @@ class OutOfMemory(LabError):
 class Laps:
     """A stopwatch for the phases of a training, on a device that computes in the background.
 
-    `lap("forward")` adds the time since the last lap to the phase "forward".
+    `lap("forward")` adds the time since the call before to the phase "forward".
 
     device  a device, or a `measure.Clock`
-    mode    None: times nothing. "events": records events in the device's own queue, which are read
-            at the end of the epoch, so that training is not slowed down (a device without events is
-            waited for). "synchronize": waits for the device at each lap
+    mode    None: nothing is timed. "synchronize": each call waits for the device, which slows the
+            training down. "events": each call puts an event into the device's queue, and the times
+            are read at the end of the epoch, without slowing the training down. A device without
+            events is waited for at each call
     """
 
     def __init__(self, device, mode):
@@ -40,12 +41,12 @@ class Laps:
         self.event = self.clock.event if mode == "events" else None
 
     def start(self):
-        """Begin an epoch: time before this belongs to no phase."""
+        """Begin an epoch. Time before this call belongs to no phase."""
         self.clock.synchronize()
         self.marks = [(None, self._mark())] if self.mode else []
 
     def __call__(self, phase):
-        """End a lap, and count it as time of this phase."""
+        """Count the time since the call before, or since `start`, as time of this phase."""
         if self.mode:
             self.marks.append((phase, self._mark()))
 
@@ -70,8 +71,9 @@ class Laps:
 class Losses:
     """Collect the losses; raise `NotFinite` at most one step after a loss that is not finite.
 
-    A GPU is never waited for: the loss is copied in the background and read one step later, when
-    the next step is already in its queue. Elsewhere it is read at once, before the weights change.
+    A training on a GPU does not wait for the loss. The loss is copied in the background, and read
+    one step later, when the next step is already in the GPU's queue. On a device without events,
+    such as a CPU, the loss is read at once, before the weights change.
 
     values  the list to append to
     config  a `TrainConfig`, for the advice in the error
@@ -95,7 +97,10 @@ class Losses:
         self.waiting = copy, event
 
     def read(self):
-        """Read the loss of the step before, if its copy is waiting."""
+        """Read the loss of the step before, where its copy has not been read yet.
+
+        Raises `NotFinite` where this loss is not finite.
+        """
         if self.waiting:
             copy, event = self.waiting
             self.waiting = None
@@ -124,7 +129,12 @@ class Losses:
 
 @contextmanager
 def out_of_memory_explained(config, device):
-    """Raise `OutOfMemory` in place of torch's error, with the batch, the peak and what to try."""
+    """Raise `OutOfMemory` in place of torch's error, within the `with` block.
+
+    The error says the batch, the peak of the memory and what to try.
+
+    config  a `TrainConfig`
+    """
     devices.reset_peak_memory(device)
     try:
         yield
@@ -145,9 +155,10 @@ def out_of_memory_explained(config, device):
 
 
 class _NotebookLine:
-    """A file for tqdm in a notebook: one output, replaced by each write, empty in the end.
+    """The file into which tqdm writes its bar in a notebook: one output, empty at the end.
 
-    A widget would stay in the saved notebook without its model, and so could not be shown.
+    Each write replaces the text of the output. tqdm's own bar is a widget, which needs a running
+    kernel: a saved notebook could not show it.
     """
 
     def __init__(self):
@@ -167,9 +178,9 @@ class _NotebookLine:
 def progress_bar(total, done, unit="step"):
     """Yield a tqdm bar of `total` steps, shown where there is a notebook or a terminal.
 
-    An interrupt ends in one sentence, without a traceback.
+    An interrupt by the user becomes a KeyboardInterrupt with one sentence for a message.
 
-    done  number of steps that were done before
+    done  number of steps that were done before, such as in a training that is continued
     unit  name of a step, in the singular
     """
     from tqdm import tqdm

@@ -26,10 +26,10 @@ _PRELOADED = ["torch._dynamo"]  # takes seconds to import, with the first optimi
 
 
 def start_workers() -> None:
-    """Start the server from which workers are forked; it imports torch while this process goes on.
+    """Start the server process from which workers are forked, and let it import torch meanwhile.
 
-    Called first of all, it saves seconds. The server never runs torch's threads, so its forks do
-    not hang.
+    A program that calls this first of all saves seconds, because it goes on while the server
+    imports torch. The server starts none of torch's threads, so its forks do not hang.
     """
     from multiprocessing import forkserver
 
@@ -40,14 +40,18 @@ def start_workers() -> None:
 
 
 def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = False) -> list:
-    """Run jobs in parallel where that is faster, and return [task(job) for job in jobs].
+    """Return [task(job) for job in jobs], computed in parallel where that is faster.
+
+    The jobs run in worker processes, one thread each, where `device` is "cpu", torch has more than
+    one thread, and there are two jobs or more. Otherwise they run one after the other in this
+    process. Where processes cannot work together on this system, the jobs run in this process as
+    well, and a warning says why.
 
     task    a function of a module, or a partial of one
-    device  of the jobs: they run in parallel on "cpu" only
-    apart   whether a single job goes to a worker, too: the worker may have imported already what
+    device  device of the jobs
+    apart   True: a single job goes to a worker process, too, which may have imported already what
             the job needs
-
-    Where processes cannot work together, a warning says so, and the jobs run in this process.
+    Raises  LabError where a worker process ended in the middle of its job; any error of a job
     """
     from labkit.train.watch import progress_bar
 
@@ -72,9 +76,11 @@ def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = F
 def _side_by_side(task, jobs, pool, bar):
     """Run jobs in a pool, and return the answers in the order of the jobs.
 
-    An exception of a job is raised here, and the jobs that have not begun are cancelled.
+    The first exception of a job is raised here, and the jobs that have not begun are cancelled.
 
-    bar  the progress bar
+    task  function of one job
+    pool  a `ProcessPoolExecutor`
+    bar   the progress bar
     """
     futures = []
     try:
@@ -100,7 +106,11 @@ def _side_by_side(task, jobs, pool, bar):
 
 
 class Obstacle(NamedTuple):
-    """Why processes cannot work together on this system, and how to mend it."""
+    """The reason why processes cannot work together on this system, and how to mend it.
+
+    reason  the reason, as a part of a sentence
+    fix     what to do, as sentences
+    """
 
     reason: str
     fix: str
@@ -110,9 +120,10 @@ class Obstacle(NamedTuple):
 def obstacle() -> Obstacle | None:
     """Return the `Obstacle` that keeps processes from working together here, or None.
 
-    Processes share semaphores, which Linux keeps in /dev/shm. They hand over tensors and jobs
-    through sockets, which lie in the temporary folder. The path of a socket may not be long, and
-    clusters give their jobs folders that lie deep.
+    Two obstacles are possible. Processes share semaphores, which Linux keeps in /dev/shm; the
+    system may lack that folder. Processes exchange tensors and jobs through sockets in the
+    temporary folder; the path of a socket may not be long, and a cluster may give its jobs a
+    temporary folder with a long path.
     """
     try:
         context().Lock()
@@ -139,12 +150,18 @@ def context():
 
 @functools.cache
 def _pool(count):
-    """Return a pool of processes; it is kept, for each process needs seconds to import torch."""
+    """Return a pool of `count` processes.
+
+    The pool is kept for the next call, because each process needs seconds to import torch.
+    """
     return ProcessPoolExecutor(count, mp_context=context(), initializer=begin)
 
 
 def begin() -> None:
-    """Prepare a worker process: ignore Ctrl-C, and end when the parent ends, even by a kill."""
+    """Prepare a worker process: it ignores Ctrl-C, and ends when its parent process ends.
+
+    It also ends where the parent was killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -159,7 +176,7 @@ def _end_with(parent):
 def _run_pickled(pickled):
     """Run one job in a worker process, with one thread, and return the pickled answer.
 
-    pickled  (task, job)
+    pickled  the pickled pair (task, job)
     """
     task, job = pickle.loads(pickled)
     with using_threads(1):

@@ -1,15 +1,16 @@
 """FastSwish: HardSwish whose gradient does not die for very negative inputs.
 
-What     x for x >= 3;  x (A x + B) for -3 <= x < 3;  -V / (1 - K (x + 3)) below, which approaches 0
-         without reaching it; V = 0.1, K = 4.5, A = (3 - V) / 18, B = (3 + V) / 6: value and slope
-         are continuous at -3
+What     x for x >= 3;  x (A x + B) for -3 <= x < 3;  -V / (1 - K (x + 3)) below -3, which
+         approaches 0 without reaching it. V = 0.1, K = 4.5, A = (3 - V) / 18, B = (3 + V) / 6:
+         value and slope are continuous at -3
 When     units fall into the flat part of HardSwish or ReLU and have to come back
-Cost     computed in one pass over memory about that of ReLU; operator by operator several times as
-         much
+Cost     about that of ReLU, if computed in one pass over memory; several times that of ReLU, if
+         computed operator by operator
 Not when few units die (count them first): the accuracy is then that of HardSwish
-Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would have a slope of 0 somewhere (Rolle),
-         so the middle piece goes down to -V at -3. A slope of 0 cannot be avoided altogether: it is
-         at BOTTOM, where the middle piece turns
+Why so   HardSwish is 0 at -3. A smooth tail that starts at 0 there and returns to 0 would have a
+         slope of 0 somewhere below -3 (Rolle's theorem). So the middle piece goes down to -V at -3,
+         and the tail rises from there. One point of slope 0 remains: BOTTOM, where the middle piece
+         turns
 Source   the name and the purpose: a README on "the training and inference speed of a simple deep
          neural network" (undated, author not named). It draws the function and gives no formula, so
          this formula is the course's own. HardSwish: Howard et al. 2019, arXiv:1905.02244
@@ -114,10 +115,10 @@ class _FromInput(torch.autograd.Function):
 
 
 class _FromOutput(torch.autograd.Function):
-    """FastSwish that keeps its output and one bit per element; the slope is computed from both.
+    """FastSwish that keeps only its output and one bit per element for the backward pass.
 
-    The layer that reads the output keeps the output anyway. The bit says whether x was below
-    BOTTOM; `slope_from_value` needs it.
+    The layer that reads the output keeps the output anyway, so only the bits need memory. The bit
+    says whether x was below BOTTOM; `slope_from_value` needs it to compute the slope.
 
     Cost    gradients near BOTTOM are less exact: errors up to 3e-4 in fp32, 0.06 in bf16
     Source  the invertible activations of in-place batch norm, Bulò, Porzi, Kontschieder 2018,
@@ -140,7 +141,7 @@ class _FromOutput(torch.autograd.Function):
 
 
 def _pack(flags):
-    """Pack a bool tensor of n elements into ceil(n / 8) bytes."""
+    """Pack a bool tensor of n elements, of any shape, into a uint8 tensor of ceil(n / 8) bytes."""
     flat = flags.flatten()
     flat = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
     return (flat * _powers(flags.device)).sum(1, dtype=torch.uint8)
@@ -163,8 +164,9 @@ def register(name, forward, backward):
     """Register two functions as operators of torch, labkit::NAME and labkit::NAME_backward.
 
     name      NAME
-    forward   function: x, of any shape and float dtype -> FastSwish of x, like x
-    backward  function: grad, x -> the gradient with respect to x, like x
+    forward   function of a float tensor x; it returns FastSwish of x, in the shape and dtype of x
+    backward  function of (grad, x), where grad is the gradient with respect to the output; it
+              returns the gradient with respect to x, in the shape and dtype of x
     """
     as_operator = torch.library.custom_op
     forward = as_operator(
@@ -189,8 +191,8 @@ register("fastswish", value, gradient)
 def to_onnx(x):
     """Compute FastSwish in operators of ONNX, for `onnx_translations`.
 
-    HardSigmoid with A and B is min(A x + B, 1) where x >= -3, so x times it gives the upper two
-    pieces.
+    For x >= -3, ONNX's HardSigmoid with alpha A and beta B is min(A x + B, 1). Its product with x
+    is therefore FastSwish for all x >= -3.
     """
     from onnxscript import opset20 as op
 
@@ -205,7 +207,7 @@ def to_onnx(x):
 def onnx_translations() -> dict:
     """Return {operator of torch: function of onnxscript} for the export of FastSwish to ONNX.
 
-    `torch.onnx.export` takes it as `custom_translation_table`.
+    Pass this dictionary to `torch.onnx.export` as `custom_translation_table`.
     """
     operators = [torch.ops.labkit.fastswish]
     if hasattr(torch.ops.labkit, "fastswish_triton"):

@@ -14,9 +14,10 @@ def naive(x: torch.Tensor) -> torch.Tensor:
 
     x  any shape, any float dtype
 
-    Each piece is given only arguments of its own range. Without that the values are the same, but
-    not the gradients: `where` sends a gradient of 0 into the pieces not taken, and 0 times the
-    infinite slope that the tail has at x = -3 + 1/K is NaN.
+    Each piece is computed only at arguments of its own range; elsewhere it gets a constant. Without
+    these constants the values would be the same, but a gradient could be NaN: `where` sends a
+    gradient of 0 into each piece that it does not take, and the slope of the tail at x = -3 + 1/K
+    is infinite; 0 times infinity is NaN.
     """
     within = torch.where(x.abs() <= 3, x, 0.0)
     below = torch.where(x >= -3, -3.0, x)
@@ -26,11 +27,11 @@ def naive(x: torch.Tensor) -> torch.Tensor:
 
 
 def rewrite(x):
-    """Compute the same function as `naive` in ten operators instead of eighteen.
+    """Compute FastSwish in ten operators, where `naive` needs eighteen.
 
-    Because A 3 + B = 1, the upper two pieces are x (1 - A max(3 - x, 0)). At x = -3 this is -V, the
-    numerator of the tail. So FastSwish of x is this expression at max(x, -3), divided by
-    1 + K max(-3 - x, 0).
+    Because 3 A + B = 1, the two pieces above -3 are both x (1 - A max(3 - x, 0)). At x = -3 this
+    expression is -V, the numerator of the tail. So FastSwish of x is the expression at max(x, -3),
+    divided by 1 + K max(-3 - x, 0).
     """
     # not clamp(): versions of torch differ on its gradient at the limit
     within = torch.where(x < -3, -3.0, x)
@@ -41,8 +42,8 @@ def rewrite(x):
 def slope(x: torch.Tensor) -> torch.Tensor:
     """Return the derivative at x; NaN where x is NaN.
 
-    As in `rewrite`, one expression covers the middle piece and the tail: at -3 the slope of both is
-    -V K.
+    As in `rewrite`, one expression covers the middle piece and the tail, because both have the
+    slope -V K at x = -3.
     """
     inner = (2 * A * x.clamp(min=-3) + B) / (1 + K * (-3 - x).relu()) ** 2
     return torch.where(x >= 3, 1.0, inner)
@@ -50,7 +51,7 @@ def slope(x: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def value(x):
-    """Return `rewrite(x)`, computed in place in two buffers."""
+    """Return FastSwish of x by the formula of `rewrite`, with only two buffers of x's size."""
     within = x.clamp(min=-3)
     upper = (3 - within).relu_().mul_(-A).add_(1).mul_(within)
     del within
@@ -59,7 +60,7 @@ def value(x):
 
 @torch.no_grad()
 def gradient(grad, x):
-    """Return `grad * slope(x)`, computed in place in two buffers."""
+    """Return `grad * slope(x)`, with only two buffers of x's size."""
     inner = x.clamp(min=-3).mul_(2 * A).add_(B).div_((-3 - x).relu_().mul_(K).add_(1).square_())
     return inner.masked_fill_(x >= 3, 1).mul_(grad)
 
@@ -69,9 +70,9 @@ def slope_from_value(y, left):
 
     left  bool tensor, shaped like y: True where x < BOTTOM
 
-    The middle piece y = A x^2 + B x gives slope^2 = B^2 + 4 A y, the tail y = -V / (1 - K (x + 3))
-    gives -(K / V) y^2. Near BOTTOM y hardly changes with x, so its rounding is magnified: in fp32
-    the error reaches 3e-4 there.
+    The middle piece y = A x^2 + B x gives slope^2 = B^2 + 4 A y. The tail y = -V / (1 - K (x + 3))
+    gives slope = -(K / V) y^2. Near BOTTOM, y hardly changes with x, so a rounding error of y
+    becomes a large error of the slope: up to 3e-4 in fp32.
     """
     middle = (B * B + 4 * A * y).clamp(min=0).sqrt()
     falling = torch.where(y > -V, -(K / V) * y * y, -middle)

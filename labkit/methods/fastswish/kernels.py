@@ -44,9 +44,9 @@ def _in_fp32_at_least(x):
 
 
 def _launch(kernel, *tensors):
-    """Run a kernel over all elements of tensors that have the same layout in memory.
+    """Run a kernel over all elements of some tensors, `BLOCK` elements in each of its programs.
 
-    One program of the kernel works on `BLOCK` elements.
+    tensors  inputs and output of the kernel, all with the same shape and strides
     """
     count = tensors[0].numel()
     if count:
@@ -55,7 +55,10 @@ def _launch(kernel, *tensors):
 
 
 def forward(x):
-    """Return FastSwish of x; any shape and strides, fp16, bf16, fp32 or fp64."""
+    """Return FastSwish of x.
+
+    x  any shape and strides, on a GPU; fp16, bf16, fp32 or fp64
+    """
     x = _dense(x)
     y = torch.empty_like(x)
     _launch(_forward_kernel, x, y)
@@ -63,7 +66,10 @@ def forward(x):
 
 
 def backward(grad, x):
-    """Return the gradient with respect to x."""
+    """Return the gradient with respect to x, in the shape and dtype of x.
+
+    grad  gradient with respect to FastSwish of x
+    """
     x = _dense(x)
     if grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
