@@ -118,7 +118,10 @@ def bench(
 
 
 def _with_noise_below(row):
-    """Return the summary of a row in one line, and what disturbed the measurement in a second."""
+    """Return the summary of a comparison, with its note on noise on a line of its own.
+
+    row  a comparison of `race`, with the method `summary`
+    """
     return row.summary().replace(" · noise: ", "\n    noise: ")
 
 

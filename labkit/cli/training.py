@@ -22,9 +22,10 @@ PUBLISHED = {
 
 
 def _with_all_settings(command):
-    """Decorate a command: give it an option for each field of `TrainConfig`, with the field's help.
+    """Give a command an option for each field of `TrainConfig`, with the help of that field.
 
-    The option is named after the field; some have the name in published training scripts as well.
+    The option is named after the field. Some options have a second name, which published training
+    scripts use: `--batch` is also `--batch-size`.
     """
     *parameters, collecting = inspect.signature(command).parameters.values()
     for field in dataclasses.fields(TrainConfig):
@@ -41,10 +42,12 @@ def _with_all_settings(command):
 
 
 def _read_recipe(context: Context, path: Path | None):
-    """Make the settings of a TOML file the defaults of a command; typed options override them.
+    """Read a TOML file whose settings become the defaults of a command's options.
 
-    Called by typer for the option --recipe. Raises LabError where the file is no TOML or has an
-    unknown setting.
+    An option that the user typed has precedence. typer calls this function for the option --recipe.
+
+    path    path of the file, or None: nothing is done
+    Raises  LabError where the file is no TOML or has an unknown setting
     """
     if path is None:
         return
@@ -150,11 +153,12 @@ def train(
 
 
 def _what_is_left(checkpoint, earlier):
-    """Return a sentence that says what remains of a training that was stopped.
+    """Return a sentence that says what remains of a training that the user stopped.
 
-    checkpoint  what `checkpoint_to_resume` returned after the training was stopped
-    earlier     what `checkpoint_to_resume` returned before the training began: the checkpoint of an
-                earlier training
+    Both arguments are results of `Training.checkpoint_to_resume`: (path, time of writing) or None.
+
+    checkpoint  result after the training was stopped
+    earlier     result before the training began: the checkpoint of an earlier training
     """
     if checkpoint is None:
         return "No epoch has ended: nothing of this training is kept."

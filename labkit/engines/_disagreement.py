@@ -1,10 +1,10 @@
-"""Compare an engine's answers with what an ONNX file or a torch module means.
+"""Compare an engine's answers with the right answers, those of an ONNX file or a torch module.
 
-An engine may ignore an attribute of an operator, pad in another way, or overflow, without a word.
-So each of its outputs is compared before a time is believed: with the file run by ONNX Runtime
-without any optimization, or with the module run by torch in fp32. The inputs are those of the
-measurement, and others. Where a file is answered in another way, the first operator that the engine
-computes in another way is named.
+An engine may compute something else without a warning: it may ignore an attribute of an operator,
+pad differently, or overflow. So each of its outputs is compared before its time is trusted. The
+right answers are those of the file, run by ONNX Runtime without any optimization, or those of the
+module, run by torch in fp32. The inputs are those of the measurement, and further batches. If an
+engine answers a file wrongly, the first operator that it computes differently is named.
 """
 
 import zlib
@@ -38,9 +38,10 @@ _verdicts: dict[tuple, "Verdict"] = {}
 class Verdict:
     """The result of comparing an engine's answers with the right answers.
 
-    db         the least SQNR of all outputs, in dB; None where nothing was compared
-    reason     why the engine gets no time; None where it may be timed
-    unchecked  which outputs could not be compared, and why; None where all were compared
+    db         the lowest SQNR of all outputs, in dB; None if nothing was compared
+    reason     a text that says why the engine must not be timed; None if it may be timed
+    unchecked  a text that says which outputs could not be compared, and why; None if all were
+               compared
     """
 
     db: float | None = None
@@ -51,20 +52,21 @@ class Verdict:
 def disagreement(
     served: Any, network: Any, inputs: tuple, load: Callable, user_batches: Iterable[tuple] = ()
 ) -> Verdict:
-    """Compare an engine's answers with those of the network, an ONNX file or a torch module.
+    """Compare an engine's answers with those of an ONNX file or torch module. Returns a `Verdict`.
+
+    The `reason` of the `Verdict` is None if the engine answers rightly. Otherwise it names the
+    output that differs; for a file, also the first operator that differs. Or it says that no output
+    varies with the inputs.
 
     The verdict on a file is remembered in this process, for the same engine, precision, device and
     content of `inputs`.
 
     served        the `Served` that `engines.load` made of the network
     network       the path of an ONNX file, or a torch module
-    inputs        a batch: one tensor per input of the network
+    inputs        a batch: one tensor for each input of the network
     load          function (path of another ONNX file, example) -> the `Served` of that file in the
                   same engine
     user_batches  further batches of the user's data
-    Returns       a `Verdict`. Its reason is None where the engine agrees. Otherwise the reason
-                  names the output that differs, and the operator where the network is a file; or it
-                  says that no output varies with the inputs
     """
     if not isinstance(network, (str, Path)):
         return _compare(served, network, inputs, load, user_batches)
@@ -76,7 +78,10 @@ def disagreement(
 
 
 def _compare(served, network, inputs, load, user_batches=()):
-    """Do the work of `disagreement` without remembered verdicts."""
+    """Compare as `disagreement` does, without a look at remembered verdicts. Returns a `Verdict`.
+
+    served, network, inputs, load, user_batches  as in `disagreement`
+    """
     # The right answers, with as many batches as each output takes to vary.
     in_small_numbers = is_file(network) and served.precision != "fp32"
     user_batches = list(user_batches)
@@ -150,10 +155,11 @@ def _compare(served, network, inputs, load, user_batches=()):
 def _together(pairs, served):
     """Join the batches of one output, so that all their answers are compared as one.
 
-    Returns `pairs` with a single entry; its batch is the one with the lowest SQNR. Answers whose
-    shapes do not fit together are not joined: `pairs` is returned as it is.
+    Returns a list with a single (batch, right answer, engine's answer). Its batch is the one with
+    the lowest SQNR. If the shapes do not fit together, `pairs` is returned unchanged.
 
-    pairs  [(batch, right answer, engine's answer)]
+    pairs   [(batch, right answer, engine's answer)]
+    served  the `Served` of the engine
     """
     shapes = {(right.shape[1:], answer.shape[1:]) for _, right, answer in pairs}
     if len(shapes) != 1 or not all(right.ndim and answer.ndim for _, right, answer in pairs):
@@ -166,17 +172,17 @@ def _together(pairs, served):
 
 
 def _listed(names, chosen):
-    """Return the chosen names of outputs in their order: "the output 'logits'"."""
+    """Return the chosen names as a text, in the order of `names`, such as "the output 'logits'"."""
     quoted = [repr(name) for name in names if name in chosen]
     return f"the output{'s' if len(quoted) > 1 else ''} {', '.join(quoted)}"
 
 
 def _reason_for_constant(names, constant, *, of_user):
-    """Return sentences about outputs that do not vary with the inputs, and what the user can do.
+    """Return a text about outputs that do not vary with the inputs, and what the user can do.
 
     names     the names of all outputs
     constant  the names of the outputs that do not vary
-    of_user   True where the inputs were the user's data, False where they were random
+    of_user   True if the inputs are the user's data, False if they are random
     """
     other_inputs = "other inputs" if of_user else "inputs of your own (--data)"
     if constant == set(names):
@@ -205,8 +211,9 @@ def _reason_for_difference(db, limit, name, network):
 def _constant_outputs(right_answers):
     """Return the names of the outputs that have the same numbers, up to rounding, in all batches.
 
-    right_answers  [(batch, {name of an output: tensor})]. A single batch is cut into halves, which
-                   are compared; where it has one item only, all outputs count as constant
+    right_answers  [(batch, {name of an output: tensor})]. If there is a single batch, its first
+                   half is compared with its second half. If that batch has one item only, all
+                   outputs count as constant
     """
     (_, first), *further = right_answers
     if not further:
@@ -223,9 +230,9 @@ def _constant_outputs(right_answers):
 
 
 def _same_numbers(answer, other):
-    """Return True where two answers have the same shape and differ by rounding at most.
+    """Return True if two answers have the same shape and the same numbers, up to rounding.
 
-    Integers have to be equal.
+    Integers must be equal.
     """
     if answer.shape != other.shape:
         return False
@@ -239,13 +246,13 @@ def _same_numbers(answer, other):
 def _answers(served, batch, right, *, of_module):
     """Return an engine's answers to a batch: {name of an output: tensor}.
 
-    The first output is the one that a plain call returns, in float32. An engine that gives no other
-    outputs has only this entry.
+    The first output is that of a plain call of the `Served`, in float32. If the engine gives no
+    further outputs, it is the only one.
 
-    right      {name of an output: tensor} of the right answers, in the order of the outputs
-    of_module  True where the network is a torch module. Its outputs have no names in an engine:
-               they are matched with `right` by their order, and only the first is returned where
-               their numbers differ
+    right      {name of an output: tensor} of the right answers, in order
+    of_module  True if the network is a torch module. Then the engine does not know the names, and
+               the outputs are matched by their order. If their number differs from `right`, only
+               the first is returned
     """
     first = next(iter(right))
     by_name = {first: served(*batch)}

@@ -17,8 +17,8 @@ def is_file(network):
 def answers_as_written(network, batch):
     """Return the right answers to a batch: {name of an output: tensor}, the first output first.
 
-    An ONNX file is run without optimizations, a torch module as it is. Outputs that are no tensors
-    are left out. The sessions of the last two files are kept open.
+    An ONNX file is run without optimizations. A torch module is run as it is. Outputs that are no
+    tensors are left out. ONNX Runtime's sessions of the last two files are kept open.
     """
     import torch
 
@@ -40,9 +40,9 @@ def outputs_without_numbers(path):
 
 @functools.lru_cache(maxsize=2)
 def _session_of(digest, path):
-    """Return the ONNX Runtime session, without optimizations, of a checked file.
+    """Return ONNX Runtime's session of a file, without optimizations. The file is checked first.
 
-    digest  sha256 of the file: a changed file gets a new session
+    digest  sha256 of the file; it is there so that a changed file gets a new session
     """
     export.checked(path)
     return session_as_written(path)

@@ -12,24 +12,29 @@ SIDE = 224  # pixels, where a network does not say how large its images are
 
 
 def network_with(name, weights=None, *, size=None):
-    """Build a network of a named architecture with its weights.
+    """Build a network of a named architecture, and load weights into it.
 
     Returns (network in eval mode, shape of its input without the batch, notes). The notes are a
-    dict:
-    mean, std  as texts, for pixels of 0 to 1, where the weights say how pictures were scaled
-    pictures   the size and the scaling of pictures, in words
-    weights    which weights were taken, where the file holds others of the same names
+    dictionary of texts. Each key is there only if something is known:
 
-    name     name of a network of the course or of torchvision: the one that fits the weights is
-             taken; or module:function, whose code is run, and which returns a network
-    weights  path of a file: a state dict, a dict with one inside, or safetensors. Only tensors are
-             read, never code. Of several networks in a file the one with the most names is taken,
-             at a tie the one that `labkit train` tested, else the first. Or the name that
-             torchvision gives to weights it publishes, such as DEFAULT: they are fetched, checked
-             and kept. None: module:function returns its network with the right weights in it
-    size     pixels a side; None: the size that the weights name, or the usual size of the network
-    Raises   LabError: no such file or network; weights of another network, and then which names
-             differ
+    mean, std  the mean and std by which pictures were normalised in training, for pixels of 0 to 1
+    pictures   the size and the normalisation of pictures, in words
+    weights    the name of the chosen network, if the file holds several
+
+    name     name of a network of the course or of torchvision. If both have a network of this name,
+             the one that fits the weights is taken. Or module:function: this code is run, and must
+             return a network
+    weights  path of a file: a state dict, a dictionary that holds one, or safetensors. Only tensors
+             are read, and no code is run. Or the name that torchvision gives to published weights,
+             such as DEFAULT: they are downloaded, checked and stored. None, only with
+             module:function: the function's network has its weights already
+    size     pixels a side; None: the size that the weights state, or else the usual size of the
+             network
+    Raises   LabError: there is no such file or network; the weights are those of another network,
+             and the message says which names differ
+
+    A file may hold several networks. The one with the most tensors is taken. If several have as
+    many, the one that `labkit train` tested is taken, or else the first of them.
     """
     if weights is None:
         network = _made_by(name)
@@ -51,10 +56,12 @@ def network_with(name, weights=None, *, size=None):
 
 
 def _best_candidate(name, state, file_name):
-    """Return (network, shape of its input) of the architecture that a state dict fits.
+    """Find the architecture that a state dict fits. Returns (network, shape of its input).
 
-    Raises LabError where it fits no architecture of that name.
+    The weights are not loaded yet. Raises LabError if the state dict fits no architecture of this
+    name.
 
+    name       as in `network_with`
     state      the state dict: {name: tensor}
     file_name  name of the file of weights, for the message
     """
@@ -82,9 +89,14 @@ def _best_candidate(name, state, file_name):
 
 
 def _candidates(name, state):
-    """Yield (network, shape of its input) of each architecture of this name.
+    """Yield (network, shape of its input) for each architecture of a name.
 
-    The network gets as many classes as the weights have.
+    A name may be known to both the course and torchvision. Each network has as many classes as the
+    weights.
+
+    name    as in `network_with`
+    state   the state dict: {name: tensor}
+    Raises  LabError: there is no network of this name
     """
     if ":" in name:
         network = _made_by(name)
@@ -114,7 +126,7 @@ def _candidates(name, state):
 def _channels_of(network):
     """Return how many channels the pictures of a network have.
 
-    They are the inputs of its first convolution; 3 without a convolution.
+    It is the number of input channels of the first convolution, or 3 if there is no convolution.
     """
     from torch import nn
 

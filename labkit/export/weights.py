@@ -23,10 +23,10 @@ def shapes_of(state):
 
 
 def published_weights(name, weights):
-    """Fetch weights that torchvision publishes.
+    """Download weights that torchvision publishes. Returns ({name: tensor}, notes), or None.
 
-    Returns ({name: tensor}, notes) as `read_weights` does; None where there are no weights of that
-    name.
+    The notes are those of `_preprocessing`. The result is None if torchvision has no weights of
+    that name. Raises LabError if the download fails.
     """
     import torchvision
 
@@ -48,11 +48,12 @@ def published_weights(name, weights):
 
 
 def _preprocessing(contents):
-    """Return how pictures were made ready in training, as far as a file of weights says.
+    """Find out from the contents of a file of weights how pictures were prepared in training.
 
-    Returns {"mean", "std", "size": text}. Mean and std are for pixels of 0 to 1; there is a text
-    "scaled" where the file has them for pixels up to 255. The words may stand anywhere in the file:
-    in timm's `pretrained_cfg`, in the options of a training script, in JSON.
+    Returns {"mean", "std", "size": text}; what the contents do not say is left out. Mean and std
+    are for pixels of 0 to 1. If the file gives them for pixels up to 255, they are converted, and a
+    text "scaled" says so. The words are searched for anywhere in the contents, because each library
+    stores them elsewhere: timm in `pretrained_cfg`, a training script in its options.
     """
     texts = {}
     for key, words in PREPROCESSING_WORDS.items():
@@ -64,13 +65,13 @@ def _preprocessing(contents):
 
 
 def for_unit_pixels(texts: dict) -> dict:
-    """Return {"mean", "std": text} for pixels of 0 to 1.
+    """Convert mean and std to pixels of 0 to 1. Returns {"mean", "std": text}.
 
-    Where a given number is above 1, all are for pixels up to 255: they are divided by 255, and the
-    result has a text "scaled".
+    If any number is above 1, all numbers are taken to be for pixels up to 255. Then they are
+    divided by 255, and the result has a third text, "scaled".
 
-    texts  {"mean", "std": such as "123.7,116.3,103.5"}; one of them may be missing, and other keys
-           are left out
+    texts  {"mean": "123.7,116.3,103.5", "std": ...}; one of the two may be missing, other keys are
+           ignored
     """
     stated = {key: texts[key] for key in ("mean", "std") if key in texts}
     scaled = {}
@@ -90,8 +91,8 @@ def for_unit_pixels(texts: dict) -> dict:
 def read_weights(path):
     """Read a file of weights. Returns ({name: tensor}, notes).
 
-    The notes are those of `_preprocessing`, and under "weights" the name of the chosen network,
-    where the file holds several.
+    The notes are those of `_preprocessing`. If the file holds several networks, the key "weights"
+    says which one was chosen.
     """
     import torch
     from safetensors import safe_open
@@ -137,10 +138,10 @@ def read_weights(path):
 
 
 def _states(contents, keys=()):
-    """Yield each dict of tensors in a file: (the keys that lead to it, {name: tensor}).
+    """Yield the state dicts in the contents of a file: (keys that lead to it, {name: tensor}).
 
-    contents  what the file holds: such a dict, or dicts that hold it
-    keys      the keys that lead to these contents
+    contents  a state dict, or nested dictionaries that hold some
+    keys      the keys that lead to `contents`, a tuple
     """
     if not isinstance(contents, dict):
         return
@@ -152,7 +153,11 @@ def _states(contents, keys=()):
 
 
 def _unwrapped(state):
-    """Return a state dict with the network's own names, without the prefixes of its wrappers."""
+    """Return a state dict with the names of the network itself.
+
+    The prefixes that DataParallel and torch.compile put before each name are removed, and so is the
+    counter of torch's averaged models.
+    """
     # torch's averages count their updates in one more tensor
     state = {key: value for key, value in state.items() if key != COUNT}
     for wrapper in WRAPPERS:

@@ -1,4 +1,4 @@
-"""Measures the arms of an item, by one procedure for all tables of times."""
+"""Holds what an item of the GPU command needs to measure: device, journal, sizes, deadline."""
 
 import gc
 import itertools
@@ -20,17 +20,18 @@ from labkit.gpu.timing import Stopwatch
 
 @dataclass
 class Bench:
-    """All that an item needs to measure: the device, the journal, sizes and a deadline.
+    """What an item needs for its measurements: device, journal, sizes and a deadline.
 
     item     name of the item
     journal  the `Journal` to which rows are written
-    device   the GPU, or the CPU
+    device   the GPU, or the CPU if there is none
     tiny     True: sizes that a CPU can compute; the numbers then mean nothing
     end      deadline of the item, on the clock of `time.monotonic`
-    last     lines (`described`) of arms that were running when an earlier try was killed; they are
+    last     set of arms, as `described` texts, during which an earlier worker was killed; they are
              measured last
-    facts    fields of the machine, as `labkit.gpu.machine.describe` returns them
-    names    counter, which gives each compiled function another name
+    facts    properties of the machine, {field: value}, as `labkit.gpu.machine.describe` returns
+             them
+    names    a counter; it gives each compiled function a different name
     """
 
     item: str
@@ -50,18 +51,21 @@ class Bench:
         return self.device.type == "cuda"
 
     def size(self, full, tiny):
-        """Return `full`, or `tiny` where the item runs with tiny sizes."""
+        """Return `tiny` if the item runs with tiny sizes, else `full`."""
         return tiny if self.tiny else full
 
     def plan(self, arms):
-        """Write into the journal which arms will be measured.
+        """Write to the journal which arms will be measured.
 
-        An arm without a row at the end gets a row with the reason.
+        So the process that reads the journal can write a row, with a reason, for each arm that is
+        not measured.
+
+        arms  an iterable of `Arm`s
         """
         self.journal.append(kind="plan", item=self.item, arms=[asdict(arm) for arm in arms])
 
     def begin(self, arm):
-        """Write into the journal which arm is being made ready now."""
+        """Write to the journal that the measurement of an arm begins."""
         self.journal.append(kind="arm", item=self.item, label=described(arm))
 
     def row(
@@ -72,12 +76,12 @@ class Bench:
         unit: str | None = None,
         **fields: Any,
     ) -> None:
-        """Write a row into the journal; the row is on disk when this returns.
+        """Write a row to the journal; it is on disk when this returns.
 
         quantity  what was measured: "step", "epoch", "forward", "memory", ...
-        value     the measured value in `unit`; None where it could not be measured, and the field
+        value     the measured value in `unit`; None if it could not be measured
+        fields    further fields of the row: low, high, samples, peak_bytes, ... Without a value,
                   `reason` says why
-        fields    low, high, samples, peak_bytes, reason, and other fields of the row
         """
         measured = {**asdict(arm), "quantity": quantity, "value": value, "unit": unit, **fields}
         machine = {
@@ -88,12 +92,17 @@ class Bench:
         self.journal.append(kind="row", item=self.item, **measured, **machine, measured_utc=now())
 
     def failed(self, arm, quantity, error):
-        """Write the row of an arm that could not be measured, and free the arm's memory."""
+        """Write the row of an arm that could not be measured, and free the arm's memory.
+
+        The row has the reason.
+
+        error  the exception
+        """
         self.row(arm, quantity, reason=reason(error))
         self.clean()
 
     def clean(self):
-        """Free the memory of objects that nothing refers to any more."""
+        """Free the memory of objects that nothing refers to any more, on the GPU, too."""
         gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
@@ -117,13 +126,14 @@ class Bench:
         return torch.cuda.max_memory_allocated() - above
 
     def compiled(self, function: Callable, *, dynamic: bool = False) -> Callable:
-        """Return a function compiled by torch.compile as one whole graph.
+        """Compile a function by torch.compile, as one whole graph. Returns the compiled function.
 
-        torch stores only a few compiled forms of the same Python code; therefore each compiled
-        function gets a code object of its own. With tiny sizes the graph is captured and
-        differentiated, and not compiled further: that takes one second instead of twenty.
+        torch stores only a few compiled versions of the same Python code. Therefore each function
+        gets a code object of its own. With tiny sizes the graph is only captured and
+        differentiated, which takes one second instead of twenty.
 
         dynamic  True: compile once for all batch sizes
+        Raises   Unavailable: there is no compiler for this device
         """
         if not self.tiny:
             devices.require_compiler(self.device)
@@ -139,9 +149,9 @@ class Bench:
 
 
 def reason(error: BaseException | str) -> str:
-    """Return in one line why something could not be measured.
+    """Return a text of one line that says why something could not be measured.
 
-    error  the exception, or the reason itself
+    error  an exception, or a text that is returned unchanged
     """
     if isinstance(error, str):
         return error
@@ -154,7 +164,7 @@ def reason(error: BaseException | str) -> str:
 
 
 def without_paths(text):
-    """Return a text with each path cut to the name of the file, because records are published."""
+    """Shorten each path in a text to the name of the file, because records are published."""
     words = text.split(" ")
     for index, word in enumerate(words):
         if word.count("/") > 1:

@@ -1,4 +1,4 @@
-"""Measure the arms of an item, by one procedure for all tables of times."""
+"""Measure the arms of an item: every item that measures times uses this procedure."""
 
 import time
 from collections.abc import Callable
@@ -27,23 +27,26 @@ def measure(
     seconds: float = 0.5,
     race_seconds: float = 8.0,
 ) -> None:
-    """Measure groups of arms: each arm alone, then the arms of a group in turn, with their ratios.
+    """Measure groups of arms: first each arm alone, then the arms of each group in turn.
 
-    Each result is a row in the journal. Compiled arms come after the others, because compiling
-    takes long; the arms in `bench.last` come last of all. An error in an arm is the reason in the
-    row of that arm; the others are measured.
+    Each result is a row in the journal. Timing in turn also gives ratios of arms. Compiled arms are
+    measured after the others, because compiling takes long. The arms in `bench.last` are measured
+    last of all. If an arm raises an error, its row has the reason, and the other arms are still
+    measured.
 
-    groups        [{Arm: make}]; `make()` returns the function of the arm, which takes no arguments,
-                  or (the function, how many times a call does the work). The first arm of a group
-                  is timed a second time in the race: the noise floor of the ratios is how far it
-                  differs from itself
+    The first arm of a group is timed a second time when the arms take turns. The ratio of its two
+    timings gives the noise floor: how far from 1 a ratio is between equals.
+
+    groups        [{`Arm`: make}]. `make` is a function () that returns the arm's function (), or
+                  (this function, how often one call of it does the work)
     quantity      name of what is measured, such as "step"
     also          function (bench, arm, `Timing` in ms, further fields) that writes further rows of
                   an arm; None: no further rows
-    against       function (arm) -> the arm that is its baseline; None: the first arm of the group
+    against       function (arm) -> the baseline of the arm, an `Arm`; None: the baseline is the
+                  first arm of the group
     seconds       seconds for which an arm is timed alone
-    race_seconds  most seconds for which a group is timed in turn; fewer where the item's time is
-                  nearly over
+    race_seconds  largest number of seconds for which a group is timed in turn; it is smaller if the
+                  item's deadline is near
     """
     # Each arm alone.
     arms = {arm: make for group in groups for arm, make in group.items()}
@@ -81,7 +84,7 @@ def measure(
 def make_ready(bench: Bench, make: Callable) -> Ready:
     """Make the function of an arm and call it until it is warm. Returns the `Ready` arm.
 
-    The peak of memory includes what making the function allocates.
+    Its `peak_bytes` includes the memory that making the function takes.
 
     make  as in `measure`
     """
@@ -106,13 +109,13 @@ def make_ready(bench: Bench, make: Callable) -> Ready:
 
 
 def run_race(bench, ready, quantity, *, also, against, seconds):
-    """Time the arms of a group in turn, and write rows of their times and ratios.
+    """Time the arms of a group in turn, and write the rows of their times and ratios.
 
-    Rows of times replace those that were measured of each arm alone.
+    These rows of times replace the rows of the arms that were timed alone.
 
-    ready          {arm: `Ready`}
-    also, against  as in `measure`
-    seconds        most seconds of the race
+    ready                    {`Arm`: its `Ready`}
+    quantity, also, against  as in `measure`
+    seconds                  largest number of seconds; with 0 or less, nothing is timed
     """
     if len(ready) < 2 or seconds <= 0:
         return
@@ -140,10 +143,12 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
 
 
 def write_times(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
-    """Write the row of an arm's times into the journal, and the further rows of `also`.
+    """Write the row of an arm's times to the journal, and the further rows of `also`.
 
-    times    milliseconds per call, one for each sample
-    in_turn  True where the arms of the group were timed in turn
+    prepared_arm  the `Ready` arm
+    times         milliseconds per call, one for each sample
+    also          as in `measure`
+    in_turn       True if the arms of the group were timed in turn
     """
     timing = interval([ms / prepared_arm.inner for ms in times])
     peak_bytes = prepared_arm.peak_bytes
@@ -160,13 +165,15 @@ def write_times(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
 
 
 def write_ratio(bench, arm, baseline, *, quantity, ready, times, floor):
-    """Write the row of an arm's speed-up: its baseline's time over its own, round by round.
+    """Write the row of an arm's speed-up to the journal.
 
-    The row goes into the journal.
+    In each round the time of the baseline is divided by the time of the arm. The row has the median
+    of these ratios.
 
-    ready  {arm: `Ready`}
-    times  {arm: milliseconds per call, one for each round}
-    floor  noise floor: how far the ratio of an arm to itself may be from 1
+    baseline  the `Arm` with which the arm is compared
+    ready     {`Arm`: its `Ready`}
+    times     {`Arm`: milliseconds per call, one for each round}
+    floor     noise floor: how far from 1 a ratio is between equals
     """
     scale = ready[arm].inner / ready[baseline].inner
     ratios = scale * times[baseline] / times[arm]

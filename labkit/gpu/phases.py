@@ -1,4 +1,7 @@
-"""Times the phases of training: ResNet-50 on images of CIFAR's shape, seconds of each phase."""
+"""Time the phases of training ResNet-50 on images of CIFAR's size.
+
+The phases are data, forward, backward and optimizer. They are measured in seconds of an epoch.
+"""
 
 import time
 import warnings
@@ -34,11 +37,11 @@ VARIANTS = {
 
 
 class RandomImages(Dataset):
-    """Random images that are converted to floats and normalised one by one, as CIFAR's are.
+    """A data set of random images, which are converted to floats and normalised one by one.
 
-    An item is (float32 (3, 32, 32), label).
+    CIFAR's images are loaded in the same way. An item is (float32 (3, 32, 32), label).
 
-    count  number of images; 512 different ones are repeated
+    count  number of items; there are 512 different images, which repeat
     """
 
     def __init__(self, count: int):
@@ -57,9 +60,10 @@ class RandomImages(Dataset):
 
 
 class Trainer:
-    """One variant of the training: its network, its optimizer, and a loader that never ends.
+    """One variant of the training: a network, an optimizer, and a loader that never ends.
 
-    switches  those of the variant, as in `VARIANTS`
+    bench     the `Bench`
+    switches  options of the variant, a value of `VARIANTS` such as ("pinned", "amp")
     """
 
     def __init__(self, bench: Bench, switches: tuple):
@@ -85,11 +89,14 @@ class Trainer:
         self.batches = iter(self.loader)
 
     def steps(self, count: int) -> np.ndarray:
-        """Train `count` steps. Returns (5,): seconds of each phase and of the whole, per step.
+        """Train for some steps, and return the seconds of each phase per step.
 
-        Data loading is timed by the CPU's clock, until the batch is there and its copy to the GPU
-        has begun. On a GPU the other phases are timed by CUDA events, without waiting in between.
-        The whole ends when the GPU has finished.
+        Returns an array (5,): the four `PHASES`, then the whole step. Data loading is timed by the
+        CPU's clock: it ends when the copy of the batch to the GPU has begun. The other phases are
+        timed by CUDA events on a GPU, so that nothing waits between them. The whole is timed until
+        the GPU has finished.
+
+        count  number of steps
         """
         torch.backends.cudnn.benchmark = "autotuner" in self.switches
         self.bench.stopwatch.wait()
@@ -112,7 +119,10 @@ class Trainer:
         return np.array([data_s, *phase_seconds, total_s]) / count
 
     def step(self, images, labels):
-        """Do one step. Returns four marks: before the forward pass and at the end of each phase."""
+        """Do one step. Returns four `mark`s: before the forward pass, and at the end of each phase.
+
+        images, labels  a batch on the device
+        """
         amp_dtype = torch.float16 if self.bench.on_gpu else torch.bfloat16
         marks = [mark(self.bench)]
         with torch.autocast(self.bench.device.type, amp_dtype) if self.amp else nullcontext():
@@ -128,7 +138,7 @@ class Trainer:
 
 
 def mark(bench):
-    """Return the present moment: a CUDA event on a GPU, else the CPU's clock in seconds."""
+    """Mark the present moment: return a CUDA event on a GPU, else the CPU's clock in seconds."""
     if not bench.on_gpu:
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -137,7 +147,10 @@ def mark(bench):
 
 
 def seconds(first, second):
-    """Return the seconds between two marks, both of which the GPU has passed."""
+    """Return the seconds between two marks.
+
+    The GPU must have passed both already.
+    """
     if isinstance(first, float):
         return second - first
     return first.elapsed_time(second) / 1e3
@@ -151,9 +164,9 @@ def scripted(network: nn.Module) -> nn.Module:
 
 
 def phases(bench: Bench) -> None:
-    """Train each variant in blocks of steps, and write the seconds of its phases.
+    """Train each variant for some steps, and write its phases to the journal.
 
-    Each variant is trained alone first, then all take turns in random order.
+    First each variant is trained alone, then all take turns in random order.
     """
     arms = {variant: arm_of(bench, variant) for variant in VARIANTS}
     bench.plan(arms.values())
@@ -177,7 +190,10 @@ def phases(bench: Bench) -> None:
 
 
 def arm_of(bench, variant):
-    """Return the arm of a variant."""
+    """Return the `Arm` of a variant.
+
+    variant  a key of `VARIANTS`
+    """
     amp = "amp-fp16" if bench.on_gpu else "amp-bf16"
     precision = amp if "amp" in VARIANTS[variant] else "fp32"
     common = {"experiment": "training-phases", "batch": bench.size(BATCH, 4), "image_size": SIDE}
@@ -185,7 +201,10 @@ def arm_of(bench, variant):
 
 
 def warm_trainer(bench, switches):
-    """Return (a `Trainer` that is warm, its peak of GPU memory in bytes or None)."""
+    """Make a `Trainer` and train it until it is warm.
+
+    Returns (the `Trainer`, its peak of GPU memory in bytes). The peak is None on a CPU.
+    """
     bench.clean()
     earlier_bytes = bench.allocated_bytes()
     trainer = Trainer(bench, switches)
@@ -194,13 +213,14 @@ def warm_trainer(bench, switches):
 
 
 def in_turn(bench, arms, trainers, peaks):
-    """Train blocks of steps, all variants in turn, until the deadline; then write their rows.
+    """Train all variants in turn until the deadline, then write their rows.
 
-    The order is random. The rows replace those that were measured of each variant alone.
+    A turn is a block of steps; the order is random. These rows replace the rows of the variants
+    that were trained alone.
 
-    arms      {variant: its arm}
+    arms      {variant: its `Arm`}
     trainers  {variant: its `Trainer`}
-    peaks     {variant: peak of GPU memory in bytes or None}
+    peaks     {variant: peak of GPU memory in bytes, or None}
     """
     generator = np.random.default_rng(SEED)
     names = list(trainers)
@@ -219,10 +239,12 @@ def in_turn(bench, arms, trainers, peaks):
 
 
 def write(bench, arm, blocks, peak_bytes, *, in_turn=False):
-    """Write the row of a variant: seconds of an epoch of 50,000 images, from its median step.
+    """Write the row of a variant: the seconds of an epoch of 50,000 images, and of its phases.
 
-    blocks   for each block what `Trainer.steps` returned
-    in_turn  True where the variants took turns
+    They are computed from the medians over the blocks.
+
+    blocks   a list with the result of `Trainer.steps` for each block
+    in_turn  True if the variants took turns
     """
     epochs = IMAGES / arm.batch * np.array(blocks)  # (blocks, 5): seconds of an epoch
     total = interval(epochs[:, -1])

@@ -15,16 +15,17 @@ def images_for(model, name, count, split="train", *, size=None, mean=None, std=N
     """Return a `Calibration` of images of a data set, in the size and the channels of the model.
 
     model      a ModelProto
-    name       name of a data set, or a folder of pictures: if the folder has no test images, some
-               of its pictures are held out. Or a file .npz for `arrays_for`, of a model that takes
-               no images
+    name       name of a data set, or a folder of pictures. If the folder has no test images, some
+               of its pictures are held out as test images. For a model that takes no images: a .npz
+               file, read by `arrays_for`
     count      number of images
     split      "train" or "test"
-    size       pixels a side, used where the model leaves them open
-    mean, std  that pixels from 0 to 1 are normalised with: numbers per channel, or text such as
-               "0.5,0.5,0.5". None: those in the file's metadata, else those of the data set; for a
-               folder those of ImageNet
-    Raises     LabError: the model does not take images; the images or the numbers do not fit it
+    size       pixels a side; used only if the model takes any size
+    mean, std  the numbers by which pixels of 0 to 1 are normalised: one for each channel, or a text
+               such as "0.5,0.5,0.5". None: the numbers in the file's metadata; if it has none,
+               those of the data set; for a folder, those of ImageNet
+    Raises     LabError: the model does not take images; the images or the numbers do not fit the
+               model
     """
     from labkit.data import names
 
@@ -99,12 +100,13 @@ def _with_channels(images, channels):
 
 
 def _with_normalisation(images, metadata, mean, std):
-    """Return an `ImageSet` with the mean and std of the user, else of the file, else its own.
+    """Return an `ImageSet` with the mean and std by which the model's images are normalised.
+
+    What the user typed is taken first, then the numbers in the model's file, then those of the
+    `ImageSet`. The `split` of the result says which of these it was.
 
     metadata   {key: text} of the model's file, perhaps with "mean" and "std"
     mean, std  what the user typed, or None
-
-    The split of the result says where the numbers come from.
     """
     # Numbers that the user typed take precedence over those in the file.
     typed = {key: value for key, value in (("mean", mean), ("std", std)) if value}
@@ -155,10 +157,13 @@ def _parse_numbers(value, option):
 
 
 def _load_split(name, split, size):
-    """Load the `ImageSet` of a split.
+    """Load the `ImageSet` of a split, "train" or "test".
 
-    If a folder has no test images, `split_numbers` says which of its pictures are held out for
-    them.
+    If a folder has no test images, some of its pictures are held out as test images;
+    `split_numbers` chooses them.
+
+    name  name of a data set, or "folder:<path>"
+    size  pixels a side, for the pictures of a folder
     """
     import torch
 

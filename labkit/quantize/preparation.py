@@ -14,12 +14,13 @@ FIRST_OPSET = 13
 
 
 def prepared_for_quantizer(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in the form that the quantizer needs.
+    """Return a ModelProto in the form that ONNX Runtime's quantizer needs.
 
-    Shapes are inferred, and batch norm is folded into the convolution before it.
+    Shapes are inferred, each batch norm is folded into the convolution before it, and the operator
+    set is 13 or later.
 
-    src     a path or a ModelProto
-    Raises  LabError: the file is quantized already, or too old
+    src     a path or a ModelProto in fp32
+    Raises  LabError: the file is quantized already, or too old to be converted
     """
     model = _with_new_operators(require_fp32(src))
     with tempfile.TemporaryDirectory() as folder:

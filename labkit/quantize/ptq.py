@@ -59,13 +59,13 @@ RECIPES = ("tensorrt", "onnxruntime", "openvino")
 def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path:
     """Quantize an ONNX file to INT8 and write it to `dst`. Returns the path `dst`.
 
-    data      an `ImageSet` of training images, or a `Calibration`; or the result of `observe`, to
-              quantize a network several times without running it again
+    data      an `ImageSet` of training images, or a `Calibration`. Or the result of `observe`: then
+              the network is not run, which saves time when it is quantized several times
     settings  keyword arguments of `in_int8`
     Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
 
-    Call `labkit.engines.fidelity.quantized` before using the file: it compares the answers with
-    those of fp32.
+    Before you use the file, call `labkit.engines.fidelity.quantized`: it compares the file's
+    answers with those in fp32.
     """
     model = prepared_for_quantizer(src)
     histograms = observe(model, data)
@@ -138,12 +138,12 @@ def _weight_types(model):
 
 
 def layers_of(model, op_types, in_float=(), *, stored=False):
-    """Return the names of the nodes of some operator types.
+    """Return the names of the nodes of some operator types, in the order of the graph.
 
-    op_types  names of the types
-    in_float  names of nodes that must exist
-    stored    True: only nodes with stored weights
-    Raises    LabError: there is no such node, or a node named in `in_float` does not exist
+    op_types  names of the operator types, such as "Conv"
+    in_float  names of nodes that shall stay in float. They are only checked here: each must exist
+    stored    True: return only nodes whose second input is stored in the file
+    Raises    LabError: there is no node to return, or a node named in `in_float` does not exist
     """
     weight_names = {tensor.name for tensor in model.graph.initializer}
     layers = []
@@ -171,12 +171,16 @@ def layers_of(model, op_types, in_float=(), *, stored=False):
 
 
 def outlier_products(model):
-    """Return the names of the nodes that `outliers_apart` made: they stay in float."""
+    """Return the names of the nodes that `outliers_apart` added: they must stay in float."""
     return [node.name for node in model.graph.node if FLOAT in node.name]
 
 
 def _recipe_settings(recipe, model):
-    """Return the keyword arguments of ONNX Runtime's quantizer for a recipe."""
+    """Return the keyword arguments of ONNX Runtime's `QDQQuantizer` for a recipe.
+
+    recipe  one of `RECIPES`
+    model   the ModelProto: in a transformer some additions stay in float
+    """
     from onnxruntime.quantization import QuantType
 
     require_known(recipe, RECIPES, "recipe")
@@ -213,10 +217,10 @@ def _recipe_settings(recipe, model):
 
 
 def _insert_qdq(model, tensor_ranges, settings, excluded):
-    """Insert Q/DQ nodes around what the recipe quantizes. Changes `model` and returns it.
+    """Insert Q/DQ nodes at the tensors that the recipe quantizes. Returns the changed model.
 
     tensor_ranges  {tensor name: (low, high)}
-    settings       keyword arguments of the quantizer
+    settings       keyword arguments of the quantizer, from `_recipe_settings`
     excluded       names of nodes to leave in float
     """
     import numpy as np

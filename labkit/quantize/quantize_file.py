@@ -1,4 +1,4 @@
-"""Quantization as the command line offers it: a file, and the names of data and of a precision."""
+"""Quantize a file as the command line does: data and precision are given by their names."""
 
 import tempfile
 from functools import partial
@@ -34,13 +34,13 @@ def quantize_file(
     """Write an ONNX file in a smaller precision. Returns the path `dst`.
 
     precision  one of `PRECISIONS`
-    data       name of a data set, "folder:<path>" or a file .npz, whose training examples are
-               observed; int8 and fp8 need data
+    data       name of a data set, "folder:<path>" or a .npz file. The activations are observed on
+               its training examples. int8, int8+fp16 and fp8 need data; None: no data
     count      number of these examples
     pictures   {"size": ..., "mean": ..., "std": ...}, keyword arguments of `images_for`
     settings   keyword arguments of `static`: recipe, method, weight_bits, in_float. If `in_float`
                is a `Limit`, `automatic` chooses the layers that stay in float
-    Raises     LabError: a file that is not sound, an unknown name, no data
+    Raises     LabError: the file is damaged; a name is unknown; data are needed and not given
     """
     require_known(precision, PRECISIONS, "precision")
     model = checked(src)
@@ -81,11 +81,14 @@ def quantize_file(
 
 
 def _calibration_and_held_out(images, count, limit):
-    """Return two `Calibration`s without a common image: one to observe, one to judge the limit on.
+    """Return two `Calibration`s that share no image.
+
+    The ranges are observed on the first. The limit is checked on the second.
 
     images  function (number of images, split="train") -> `Calibration`
-    count   number of images to observe
-    limit   the `Limit`: its `unseen` says on which split it is judged
+    count   number of images in the first
+    limit   the `Limit`. If its `unseen` is "test", the second has test images, otherwise further
+            training images
     """
     # Judge on further training images, or on test images other than those of the comparison at the
     # end.
@@ -115,13 +118,13 @@ def _calibration_and_held_out(images, count, limit):
 
 
 def comparison_images(src: str | Path, data: str, **pictures: Any) -> Calibration:
-    """Return a `Calibration` of test images, to compare a quantized file with its original.
+    """Return at most 256 test images, to compare a quantized file with its original.
 
-    It holds at most 256 images.
+    The result is a `Calibration`.
 
     src       path of an ONNX file
-    data      name of a data set, or another `name` of `images_for`
-    pictures  size, mean and std, as for `images_for`
+    data      name of a data set, a folder of pictures or a .npz file, as in `images_for`
+    pictures  size, mean and std, as in `images_for`
     """
     test_images = images_for(
         checked(src), data, COMPARISON_IMAGES + JUDGE_IMAGES, "test", **pictures

@@ -50,13 +50,15 @@ _MOVE_AWAY = "or move it away and train from the start"
 
 
 class CheckpointError(LabError):
-    """A file that is damaged, no checkpoint, or one of another training."""
+    """The error for a file that is damaged, is no checkpoint, or belongs to another training."""
 
 
 def save_checkpoint(path, state, facts):
-    """Write a checkpoint, whole or not at all. Returns the path.
+    """Write a checkpoint as one file. Returns its path.
 
-    path   ending in .pt
+    A write that is interrupted leaves the file that was there before.
+
+    path   ends in .pt
     state  nested dicts, lists and tuples of tensors and plain values
     facts  {name: plain value} that describe the training
     """
@@ -67,7 +69,7 @@ def save_checkpoint(path, state, facts):
 
 
 def load_checkpoint(path):
-    """Read a checkpoint. Returns (state, facts), or None if the file is missing.
+    """Read a checkpoint. Returns (state, facts) as `save_checkpoint` got them; None without a file.
 
     Raises  CheckpointError when the file is damaged, or is no checkpoint
     """
@@ -90,7 +92,11 @@ def load_checkpoint(path):
 
 @contextmanager
 def damage_in_words(problem, fix):
-    """Raise CheckpointError, with this problem and fix, for errors that a file's contents cause."""
+    """Raise CheckpointError in place of an error that a file's contents cause, in the `with` block.
+
+    problem  what is wrong, as a sentence
+    fix      what the user can do
+    """
     try:
         yield
     except _DAMAGE as error:
@@ -111,9 +117,11 @@ def damage_in_words(problem, fix):
 class Checkpoint:
     """The checkpoint of a training: everything that decides how the training goes on.
 
-    path        ending in .pt; None: nothing is read or written
-    components  {name: anything with state_dict() and load_state_dict(...)}
-    data        the training images, whose number and digest are stored
+    path        path of the file, which ends in .pt; None: nothing is read or written
+    components  {name: object with state_dict() and load_state_dict(...)}, such as the optimizer
+    config      the `TrainConfig`
+    data        the training images; the file holds their number and digest
+    device      whose random numbers the file holds
     """
 
     def __init__(self, path, components, config, data, device):
@@ -128,14 +136,15 @@ class Checkpoint:
         }
 
     def restore(self, history):
-        """Load the checkpoint, if it exists, into the components and into `history`.
+        """Load the checkpoint, if the file exists, into the components and into `history`.
 
-        A training may be continued with another number of epochs. With a constant rate the result
-        is that of a training begun with the new number. Other schedules, and images that grow,
-        follow the new number from here on; `length_remarks` says so. `history.lengthened` keeps the
-        earlier numbers.
+        A training may be continued with another number of epochs; `history.lengthened` keeps the
+        earlier numbers. With a constant rate, the result is that of a training begun with the new
+        number. With another schedule, or with images that grow, it is not: rate and size follow the
+        new number only from here on. `length_remarks` says which case it is.
 
-        Raises  CheckpointError when the file is damaged, or of another or a longer training
+        Raises  CheckpointError when the file is damaged, when it is of another training, or when it
+                has more epochs than this training
         """
         contents = load_checkpoint(self.path) if self.path else None
         if contents is None:
@@ -165,7 +174,10 @@ class Checkpoint:
     def _require_same_training(self, facts):
         """Raise CheckpointError where the checkpoint is of another training or has too many epochs.
 
-        A setting that the checkpoint does not have yet had its default.
+        The settings of `_MAY_DIFFER` may differ. A setting that is newer than the checkpoint counts
+        as having had its default.
+
+        facts  as `load_checkpoint` returns them
         """
         done = len(facts["history"]["epoch_seconds"])
         if done > self.config.epochs:
@@ -206,9 +218,9 @@ class Checkpoint:
 
 
 def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
-    """Yield a sentence for a training that was continued with another number of epochs.
+    """Yield one sentence where a training was continued with another number of epochs, else none.
 
-    The sentence says whether the result is that of a training begun with this number.
+    The sentence says whether the result equals that of a training begun with this number.
     """
     if not history.lengthened:
         return

@@ -9,13 +9,9 @@ from labkit.train.checkpoint import CheckpointError, damage_in_words, load_check
 
 
 def restored(checkpoint):
-    """Return the network of a checkpoint that was tested: an average, where the training left one.
+    """Load the network that was tested from a checkpoint: the last weights, or their average.
 
-    checkpoint  path of the file, named `DATASET-MODEL.pt`, or `DATASET-MODEL.NAME.pt`
-    returns     (network in eval mode, its name, name of the data set, shape of an input without the
-                batch)
-    Raises      CheckpointError when the file is damaged, or its weights fit no network of the
-                course; LabError when it is missing, or its name names no network
+    (arguments, returns, Raises as they are; "its name" -> "name of the network")
     """
     path = Path(checkpoint)
     stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without .NAME
@@ -47,9 +43,11 @@ def restored(checkpoint):
 def _tested_weights(state, facts):
     """Return the weights of the network that was tested: {name: tensor}.
 
-    Files of earlier editions do not store them. For these files the average is put together from
-    the state of the method; its running statistics are those of the last weights, as in the test
-    then.
+    Files of earlier editions do not hold them. From these files, the average is read out of the
+    state of the method that made it (`ema` or `schedule_free`). Its running statistics are those of
+    the last weights; the earlier editions tested with these, too.
+
+    state, facts  as `load_checkpoint` returns them
     """
     config = facts.get("config", {})
     if "tested" in state:
@@ -68,8 +66,10 @@ def _tested_weights(state, facts):
 def _network(path, name, weights):
     """Return (network in eval mode with these weights, shape of its input without the batch).
 
-    path  of the checkpoint, for the error
-    name  of the network
+    path     path of the checkpoint, for the error
+    name     name of the network
+    weights  {name: tensor}
+    Raises   CheckpointError where the weights do not fit the network
     """
     first, *_, last = weights.values()  # a convolution (out, in, h, w), and the bias of the head
     network, shape = models.build(name, classes=len(last), like=(first.shape[1], 28, 28))
