@@ -23,7 +23,7 @@ from labkit.engines.tensorrt import compared
 from labkit.errors import LabError, Unavailable
 from labkit.export.parity import agreement
 from labkit.measure import Plan, compare
-from labkit.measure.stats import bootstrap_median
+from labkit.measure.stats import median_of_rounds
 
 QUICK = ("cnn-small",)
 # int8: of a BERT about .98, of convolutions more
@@ -169,7 +169,7 @@ def own_gain(result, engine):
     int8, fp32 = (
         np.array(result[f"{engine}_{precision}"].ratios) for precision in ("int8", "fp32")
     )
-    return float(np.median(int8 / fp32)), *bootstrap_median(int8 / fp32)
+    return float(np.median(int8 / fp32)), *median_of_rounds(int8 / fp32)
 
 
 def has_vnni():

@@ -26,7 +26,7 @@ from labkit import engines, export, models
 from labkit.device import using_threads
 from labkit.lesson.verdicts import Bounds, of_claim, weigh
 from labkit.measure import Plan, SimulatedMachine, compare, latency
-from labkit.measure.stats import bootstrap_median
+from labkit.measure.stats import median_of_rounds
 
 TRUE_RATIO = 1.05
 MACHINE = {"jitter": 0.02, "drift": 0.05, "spikes": 0.03, "slow": 0.02}
@@ -143,7 +143,7 @@ def torch_says_slower(a, b, seconds):
     intervals = []
     for fn in (a, b):
         times = Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=seconds / 2).times
-        intervals.append(bootstrap_median(times))
+        intervals.append(median_of_rounds(times))
     return intervals[1].low > intervals[0].high
 
 

@@ -154,7 +154,7 @@ def _require_all_classes(level, label_of, classes, left_out):
         raise unfit(
             level,
             "at least one picture of each class",
-            f"none of {class_names}: {summary(left_out, len(label_of))}",
+            f"none of {class_names}: {summary(left_out, len({*label_of, *left_out}))}",
             problem="has classes without a picture that can be read",
         )
 

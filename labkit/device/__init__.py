@@ -235,7 +235,7 @@ def threads() -> int:
 
 
 @contextmanager
-def using_threads(count: int | None) -> Iterator[None]:
+def using_threads(count: int) -> Iterator[None]:
     """Let torch's CPU operators use `count` threads in a `with` block."""
     import torch
 

@@ -59,7 +59,7 @@ def disagreement(
     varies with the inputs.
 
     The verdict on a file is remembered in this process, for the same engine, precision, device and
-    content of `inputs`.
+    content of `inputs` and `user_batches`.
 
     served        the `Served` that `engines.load` made of the network
     network       the path of an ONNX file, or a torch module
@@ -70,7 +70,12 @@ def disagreement(
     """
     if not isinstance(network, (str, Path)):
         return _compare(served, network, inputs, load, user_batches)
-    content = tuple((tuple(tensor.shape), zlib.crc32(tensor.cpu().numpy())) for tensor in inputs)
+    user_batches = list(user_batches)
+    content = tuple(
+        (tuple(tensor.shape), zlib.crc32(tensor.cpu().contiguous().numpy()))
+        for batch in (inputs, *user_batches)
+        for tensor in batch
+    )
     key = (sha256(Path(network)), served.engine, served.precision, served.device, content)
     if key not in _verdicts:
         _verdicts[key] = _compare(served, network, inputs, load, user_batches)

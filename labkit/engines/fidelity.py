@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from labkit import engines, export
 from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
 from labkit.export.gate import known_as_sound, trust
+from labkit.export.inputs import graph_inputs
 from labkit.export.runtime import without_kernel
 from labkit.export.variation import Channel, decibels, likeness
 from labkit.quantize import all_outputs
@@ -148,7 +150,7 @@ def quantized(
     src     the ONNX file in fp32
     dst     the quantized file that was made from `src`
     inputs  (N, C, H, W) float32 that were not used to quantize. Or a list of {input name: array},
-            one for each call, with the inputs in the order of the model
+            one for each call
     axis    the axis of the classes, as in `between`
     names   names of engines; None: all engines that run such files
     """
@@ -167,7 +169,7 @@ def quantized(
     precision = export.precision_of(export.checked(dst))
     if names is None:
         names = engines.names(runs="onnx", precision=precision)
-    calls = _calls(inputs)
+    calls = _calls(inputs, dst)
     for name in names:
         try:
             served = engines.load(name, dst, calls[0][0][:1], precision=precision)
@@ -209,15 +211,19 @@ def _outputs(served, calls, first):
     }
 
 
-def _calls(inputs):
+def _calls(inputs, path):
     """Return inputs as a list of calls: tuples with one tensor for each input of the network.
 
+    The tensors of a call have the order of the file's inputs.
+
     inputs  as in `quantized`; an array is cut into calls of 32 items
+    path    path of the ONNX file
     """
     import torch
 
     if isinstance(inputs, list):
-        return [tuple(map(torch.from_numpy, arrays.values())) for arrays in inputs]
+        names = [value.name for value in graph_inputs(onnx.load(path, load_external_data=False))]
+        return [tuple(torch.from_numpy(arrays[name]) for name in names) for arrays in inputs]
     return [(batch,) for batch in torch.from_numpy(inputs).split(32)]
 
 

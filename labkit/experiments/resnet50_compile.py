@@ -41,15 +41,16 @@ def measure(scale):
             fields = {"study": STUDY, "model": network, "network": network, "batch": batch}
             fields |= {"device": str(scale.device), "threads": devices.threads()}
             fields["dataset"] = f"random images of Tiny-ImageNet's shape at {pixels} x {pixels}"
-            reason = _reason_against(pixels, scale.device)
-            if reason:
-                for form in FORMS:
+            forms = []
+            for form in FORMS:
+                reason = _reason_against(form, pixels, scale.device)
+                if reason:
                     yield Training(variant=_variant(network, form, pixels), reason=reason, **fields)
-            else:
-                seconds = scale.seconds / len(networks) / len(sizes)
-                yield from _trainings(
-                    network, pixels, batch, seconds=seconds, fields=fields, device=scale.device
-                )
+                else:
+                    forms.append(form)
+            if forms:
+                scaled = {"seconds": scale.seconds / len(networks) / len(sizes), "fields": fields}
+                yield from _trainings(network, forms, pixels, batch, device=scale.device, **scaled)
 
 
 def _variant(network, form, pixels):
@@ -57,32 +58,33 @@ def _variant(network, form, pixels):
     return f"{network}, {pixels} pixels, {form}"
 
 
-def _reason_against(pixels, device):
-    """Return the reason why a size cannot be measured on a device, in words; None if it can."""
+def _reason_against(form, pixels, device):
+    """Return the reason why a device cannot train in this form at this size; None if it can."""
     if pixels == 224 and device.type == "cpu":
         return NEEDS_GPU
-    return lacks_compiler(device)
+    return lacks_compiler(device) if FORMS[form] else None
 
 
-def _trainings(network, pixels, batch, *, seconds, fields, device):
-    """Yield two `Training`s of one network: trained plainly, and trained compiled.
+def _trainings(network, forms, pixels, batch, *, seconds, fields, device):
+    """Yield the `Training`s of one network, one for each form.
 
     network  name of the network
+    forms    names of `FORMS`: trained plainly, trained compiled, or both in turn
     pixels   pixels per side of the images
     batch    images per step
-    seconds  seconds for both together
+    seconds  seconds for all forms together
     fields   {field: value} of further fields of the rows
     """
     model = models.build(network, classes=CLASSES, like=(3, pixels, pixels))[0].to(device)
     images = torch.randn(batch, 3, pixels, pixels, device=device)
     labels = torch.randint(CLASSES, (batch,), device=device)
     steps = {}
-    for form, compiled in FORMS.items():
-        _, step = training_arm(model, compiled=compiled)
+    for form in forms:
+        _, step = training_arm(model, compiled=FORMS[form])
         steps[form] = partial(step, images, labels)
     times = in_turn(steps, seconds=seconds, device=device)
     count = IMAGES // batch
-    for column, form in enumerate(FORMS):
+    for column, form in enumerate(forms):
         dataset = (
             f"{fields['dataset']}; an epoch of {count} steps from {len(times.seconds)} rounds "
             "that were timed"

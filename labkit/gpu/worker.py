@@ -29,7 +29,7 @@ def main(path, tiny):
     path  path of the journal
     tiny  True: sizes that a CPU can compute
     """
-    # TF32 is left off on purpose: fp32 means fp32 here
+    # TF32 stays as torch has it: off for matrix products, on for convolutions
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     orders: queue.Queue = queue.Queue()
     threading.Thread(target=listen, args=(orders,), daemon=True).start()

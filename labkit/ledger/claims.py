@@ -139,6 +139,7 @@ def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
               a number in only one of the two runs. `count` is the number of claims and answers that
               were compared
     """
+    run_keys = set(run_keys)
     before: dict = {}
     for tables in pages_of(device.describe(), folder):
         before |= _by_statement(tables["runs"], tables["claims"] + tables["lesson_answers"])

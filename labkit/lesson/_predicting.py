@@ -74,7 +74,7 @@ def reveal(
     result: Any,
     *,
     tempting: Mapping[Any, str] | None = None,
-    rests_on: str | None = None,
+    rests_on: Any = None,
     reason: str | None = None,
     word: str = "measured",
 ) -> None:

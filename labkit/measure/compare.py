@@ -12,7 +12,7 @@ from labkit.ledger.rows import Deployment, Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.rounds import TURNS
-from labkit.measure.stats import bootstrap_median
+from labkit.measure.stats import median_of_rounds
 from labkit.measure.turns import NULL_ARM, TOO_FEW, floor_of, interval_of_ratios, time_arms, verdict
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _ratio_row(name, baseline_s, arm_s, fields):
                        them
     """
     ratios = baseline_s / arm_s
-    interval = bootstrap_median(ratios)
+    interval = median_of_rounds(ratios)
     arm_verdict = TOO_FEW
     if interval.enough:
         arm_verdict = verdict(interval.low, interval.high, fields["floor"])

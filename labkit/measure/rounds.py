@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.measure.clock import Plan, group_size, sample_until_precise, warm_up
-from labkit.measure.stats import MIN_SAMPLES_TO_DECIDE, bootstrap_median
+from labkit.measure.stats import MIN_SAMPLES_TO_DECIDE, median_of_rounds
 
 TURNS = ("series", "calls")
 MIN_SAMPLE_S = 100e-6  # shorter calls are timed in groups of this length
@@ -217,6 +217,6 @@ def _widest_interval(rounds):
     half_widths = []
     for arm in range(1, times.shape[1]):
         ratios = times[:, 0] / times[:, arm]
-        low, high = bootstrap_median(ratios)
+        low, high = median_of_rounds(ratios)
         half_widths.append((high - low) / 2 / np.median(ratios))
     return max(half_widths)

@@ -184,7 +184,7 @@ def median_interval(samples: Any) -> Interval:
     return _order_interval(samples, _effective_size(samples))
 
 
-def bootstrap_median(samples: Any) -> Interval:
+def median_of_rounds(samples: Any) -> Interval:
     """Return the 95 % `Interval` of the median of independent values.
 
     Such values are the ratios of paired times. The interval is infinite for fewer than 6 values.

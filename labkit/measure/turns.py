@@ -17,7 +17,7 @@ from labkit.errors import MeasureError, require_known
 from labkit.measure.clock import Plan, clock_of
 from labkit.measure.noise import noise_of
 from labkit.measure.rounds import TURNS, plan_series, time_rounds, turns_of, warm_up_arms
-from labkit.measure.stats import Interval, bootstrap_median, median_interval
+from labkit.measure.stats import Interval, median_interval, median_of_rounds
 
 if TYPE_CHECKING:
     import torch
@@ -215,7 +215,7 @@ def interval_of_ratios(ratios):
     ratios = ratios[np.isfinite(ratios)]
     if not len(ratios):
         return Interval(-math.inf, math.inf, 0)
-    return bootstrap_median(ratios)
+    return median_of_rounds(ratios)
 
 
 def floor_of(null_ratios):

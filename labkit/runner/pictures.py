@@ -18,9 +18,13 @@ def name_pictures(cells):
     for position, cell in enumerate(cells):
         message = _message(cells[position + 1 :])
         for output in cell.get("outputs", []):
-            picture = output.get("metadata", {}).get("image/png", {})
-            if message and picture and not picture["alt"].startswith(message):
-                picture["alt"] = f"{message} {picture['alt']}"
+            if "image/png" not in output.get("data", {}):
+                continue
+            # a picture of the user's own code may have no metadata, or a width and no text
+            metadata = output.setdefault("metadata", {}).setdefault("image/png", {})
+            text = metadata.get("alt", "")
+            if not text.startswith(message):
+                metadata["alt"] = f"{message} {text}".strip()
 
 
 def _message(cells):

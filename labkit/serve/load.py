@@ -12,6 +12,7 @@ from labkit.device.child import run_in_child
 from labkit.serve.run import pin
 
 ANSWER_LIMIT_S = 600  # for one request
+TOKEN_MARK = b"data: {"  # begins the event of each token in a streamed answer
 
 
 def arrivals(count, rate, seed=0):
@@ -65,10 +66,14 @@ async def _send_one(client, url, job, start):
     body = json.dumps(fields | {"stream": True})
     times = []
     error = None
+    end = b""  # of the earlier piece: a mark may begin in one piece and end in the next
     sent_at = time.perf_counter() - start
 
     def receive(piece):
-        times.extend([time.perf_counter() - start] * piece.count(b"data: {"))
+        nonlocal end
+        text = end + piece
+        times.extend([time.perf_counter() - start] * text.count(TOKEN_MARK))
+        end = text[-len(TOKEN_MARK) + 1 :]
 
     options = {
         "headers": {"Content-Type": "application/json"},

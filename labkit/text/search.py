@@ -107,7 +107,7 @@ def nearest(vectors):
     return cosines.argmax(dim=1)
 
 
-def agreement(exact: torch.Tensor, approximate: torch.Tensor) -> torch.Tensor:
+def agreement(exact: torch.Tensor, approximate: torch.Tensor) -> np.ndarray:
     """Check for each text whether two networks find the same nearest other text.
 
     exact, approximate  (N, width) vectors of the same texts by the two networks

@@ -28,7 +28,7 @@ from labkit.device import require_compiler, runs_triton
 from labkit.errors import Unavailable
 from labkit.format import shown
 from labkit.ledger import published, recorded
-from labkit.measure.stats import bootstrap_median, mean_interval
+from labkit.measure.stats import mean_interval, median_of_rounds
 from labkit.plots import COLOURS, GREY, canvas, log_axis
 from labkit.train import scripted
 
@@ -209,7 +209,7 @@ def times_as_long(times, name, reference=None):
     times      what `labkit.measure.in_turn` returned
     reference  name of the other call; None: the first one
     """
-    return bootstrap_median(times.ratios(reference or times.names[0], name))
+    return median_of_rounds(times.ratios(reference or times.names[0], name))
 
 
 def more_gain(times, many, few):
@@ -218,7 +218,7 @@ def more_gain(times, many, few):
     many, few  names of the calls; each has a partner "NAME, TC"
     """
     gains = [times.ratios(f"{name}, TC", name) for name in (many, few)]
-    return bootstrap_median(gains[0] / gains[1])
+    return median_of_rounds(gains[0] / gains[1])
 
 
 def without_guards(runs, depths):

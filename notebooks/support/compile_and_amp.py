@@ -11,7 +11,7 @@ from activation_study import no_compiler  # noqa: F401 (the lesson takes it from
 from IPython.display import display
 
 from labkit.ledger import published, recorded
-from labkit.measure.stats import Interval, bootstrap_median
+from labkit.measure.stats import Interval, median_of_rounds
 from labkit.plots import COLOURS, GREY, canvas, log_axis
 
 NAMES = {"vanilla": "vanilla", "compile": "TC", "AMP": "AMP", "compile + AMP": "TC + AMP"}
@@ -126,7 +126,7 @@ def gain(times, name, baseline):
     """
     if name not in times.names or baseline not in times.names:
         return None
-    return bootstrap_median(times.ratios(name, baseline))
+    return median_of_rounds(times.ratios(name, baseline))
 
 
 def price_table(lines, unit=1e6):

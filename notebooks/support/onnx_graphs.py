@@ -14,7 +14,7 @@ from PIL import Image
 from torchvision.models import EfficientNet_B0_Weights
 
 from labkit import export
-from labkit.measure.stats import bootstrap_median
+from labkit.measure.stats import median_of_rounds
 from labkit.plots import COLOURS, GREY, canvas
 
 CLASSES = EfficientNet_B0_Weights.DEFAULT.meta["categories"]  # names of ImageNet's 1,000 classes
@@ -201,7 +201,7 @@ def times_faster(times, name, reference):
 
     times  what `labkit.measure.in_turn` returned
     """
-    return bootstrap_median(times.ratios(name, reference))
+    return median_of_rounds(times.ratios(name, reference))
 
 
 def draw_board(board):

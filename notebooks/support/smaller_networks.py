@@ -17,7 +17,7 @@ from onnx import numpy_helper, parser
 
 from labkit import export
 from labkit.device import usable_cores
-from labkit.measure.stats import Interval, bootstrap_median, mean_interval
+from labkit.measure.stats import Interval, mean_interval, median_of_rounds
 from labkit.plots import COLOURS, GREY, canvas, log_axis
 
 SMALL_TEXT = 8.5  # points
@@ -86,12 +86,12 @@ def times_as_long(times, name: str, reference: str) -> Interval:
 
     times  what `labkit.measure.in_turn` returned
     """
-    return bootstrap_median(1 / times.ratios(name, reference))
+    return median_of_rounds(1 / times.ratios(name, reference))
 
 
 def times_as_fast(times, name: str, reference: str) -> Interval:
     """Return how many times as fast a call is as another, an `Interval`."""
-    return bootstrap_median(times.ratios(name, reference))
+    return median_of_rounds(times.ratios(name, reference))
 
 
 # --- pictures -------------------------------------------------------------------------------------

@@ -347,6 +347,17 @@ def test_a_folder_of_which_too_much_would_be_left_out_is_refused(folder):
     assert "5 of 17 files left out" in str(refused.value) and "bad-0.jpg" in str(refused.value)
 
 
+def test_files_beside_the_folders_of_the_classes_are_counted_among_all_files(tmp_path):
+    sample.class_folders(tmp_path, ("ant", "bee"), count=5)
+    for picture in (tmp_path / "bee").iterdir():
+        picture.unlink()
+    (tmp_path / "bee" / "0.png").write_bytes(b"")
+    (tmp_path / "README.md").write_text("not a class")
+    with pytest.raises(DataError, match="none of bee") as refused:
+        data.load(f"folder:{tmp_path}")
+    assert "2 of 7 files left out" in str(refused.value)
+
+
 def test_a_folder_without_a_single_picture_is_refused_with_the_reasons(tmp_path):
     (tmp_path / "depth.tif").write_bytes(
         encoded(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF")

@@ -352,3 +352,21 @@ def test_a_file_without_data_is_compared_on_made_up_inputs(precision, files, tmp
     assert done.exit_code == 0, done.output
     assert "Against the original, on 8 made-up inputs" in done.output
     assert "    the file as written: " in done.output
+
+
+def test_inputs_are_matched_by_their_names_and_not_by_the_order_in_which_they_are_given(tmp_path):
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 17]>
+        difference (float[N, 4] first, float[N, 4] second) => (float[N, 4] answer)
+        {
+            answer = Sub(first, second)
+        }
+        """
+    )
+    path = tmp_path / "difference.onnx"
+    onnx.save(model, path)
+    numbers = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
+    call = {"second": numbers[0], "first": numbers[1]}
+    *_, (name, to_source, _) = fidelity.quantized(path, path, [call], names=["onnxruntime"])
+    assert (name, to_source.db) == ("onnxruntime", float("inf"))

@@ -13,7 +13,7 @@ from torch import nn
 
 from labkit.lesson.exercises.l19_language_model_serving import turn
 from labkit.lesson.support import load_support
-from labkit.measure.stats import bootstrap_median, mean_ratio
+from labkit.measure.stats import mean_ratio, median_of_rounds
 
 STATEMENTS = statements_of("19_language_model_serving")
 support = load_support("language_model_serving")
@@ -39,14 +39,14 @@ def bound_to(*, many=24.0, cost=2.0, check=60.0, narrow=5.0):
     seconds = {0: noisy(3.0, PROMPTS), 4: noisy(cost, PROMPTS, 1)}
     return {
         "np": np,
-        "bootstrap_median": bootstrap_median,
+        "median_of_rounds": median_of_rounds,
         "mean_ratio": mean_ratio,
         "single": noisy(12.0),
         "many": noisy(many, seed=1),
         "per_check": {4: noisy(3.0, PROMPTS, 2)},
         "seconds": seconds,
         "costs": np.array([[1.0, 0.5], [0.6, 1.4]]),
-        "at_best": {16: 2.3 * bootstrap_median(noisy(24.0) / noisy(check, seed=3))},
+        "at_best": {16: 2.3 * median_of_rounds(noisy(24.0) / noisy(check, seed=3))},
         "pair": (),
         "ROUNDS": ROUNDS,
         "took": lambda *calls, rounds: (noisy(12.0, rounds), noisy(narrow, rounds, 4)),

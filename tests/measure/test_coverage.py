@@ -29,7 +29,7 @@ def coverage(interval, truth, draw):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("interval", [stats.median_interval, stats.bootstrap_median])
+@pytest.mark.parametrize("interval", [stats.median_interval, stats.median_of_rounds])
 def test_an_interval_of_the_median_covers_from_six_samples_on_whatever_their_shape(interval, shape):
     draw, median, _ = SHAPES[shape]
     for n in range(1, 21):

@@ -110,9 +110,9 @@ def test_the_bootstrap_of_rounds_is_that_of_the_median_for_one_row():
 
 def test_an_interval_knows_how_many_samples_it_stands_on():
     series = np.arange(1.0, 11.0)
-    for found in (stats.bootstrap_median(series), stats.median_interval(series)):
+    for found in (stats.median_of_rounds(series), stats.median_interval(series)):
         assert (found.samples, found.median, found.enough) == (10, 5.5, False)
-    assert stats.bootstrap_median(np.arange(11.0)).enough
+    assert stats.median_of_rounds(np.arange(11.0)).enough
     assert stats.bootstrap_paired([0, 0, 1], [1, 0, 1]).samples == 3
 
 
@@ -152,6 +152,6 @@ def test_one_or_two_values_allow_any_mean_and_decide_nothing(values):
 
 def test_an_interval_of_a_mean_names_student_and_the_number_of_values():
     assert str(stats.mean_interval([1.0, 2.0, 3.0])) == "2.00 [-0.48, 4.48; t, n = 3]"
-    assert str(stats.bootstrap_median(np.arange(9.0))) == "4.00 [1.00, 7.00]"
-    assert str(10 * stats.bootstrap_median(np.arange(9.0))) == "40.0 [10.0, 70.0]"
-    assert str(100 * stats.bootstrap_median(np.arange(9.0))) == "400 [100, 700]"
+    assert str(stats.median_of_rounds(np.arange(9.0))) == "4.00 [1.00, 7.00]"
+    assert str(10 * stats.median_of_rounds(np.arange(9.0))) == "40.0 [10.0, 70.0]"
+    assert str(100 * stats.median_of_rounds(np.arange(9.0))) == "400 [100, 700]"

@@ -1,5 +1,6 @@
 """What a picture of an executed notebook says in words."""
 
+import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -49,6 +50,14 @@ def test_the_message_passes_a_cell_without_a_picture_and_is_put_there_once():
     cells = with_picture("ms: 3."), new_code_cell("claim()"), new_markdown_cell("Blue wins.")
     name_pictures(cells)
     assert said(*cells) == ["Blue wins. ms: 3."]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"image/png": {"width": 300}}])
+def test_a_picture_of_other_code_without_a_text_gets_the_message_alone(metadata):
+    output = new_output("display_data", {"image/png": "iVBORw0K"}, metadata=metadata)
+    assert said(new_code_cell("show()", outputs=[output]), new_markdown_cell("Blue wins.")) == [
+        "Blue wins."
+    ]
 
 
 def test_a_long_message_ends_where_it_would_tire():
