@@ -21,9 +21,9 @@ SCOPES = ("global", "layer", "lamp")
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return {name: weight} of the convolutions and linear layers of a network, in order.
+    """Return {name: weight} of the convolutions and linear layers of a network.
 
-    Biases and norms are not prunable.
+    They stand in the order of the network's modules. Biases and norms are not prunable.
     """
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     weights = {}

@@ -30,13 +30,12 @@ def fingerprint(top, names, settings):
 def cached(path, digest, build):
     """Return (images, labels, facts) from the cache file `path`, or build them and write the file.
 
-    They are built where the file is missing or broken, or stores another digest than `digest`.
-    Where the file cannot be written, they are returned all the same.
+    They are built if the file is missing or broken, or if it stores another digest than `digest`.
+    If the file cannot be written, they are returned all the same.
 
     digest  `fingerprint` of the files and settings that the images depend on
-    build   function without arguments that returns (images, labels, facts): two tensors, and
-            whatever else the data set needs, as a value that JSON can hold, such as the names of
-            the classes
+    build   function without arguments that returns (images, labels, facts). Images and labels are
+            tensors. Facts are a value that JSON can hold, for example the names of the classes
     """
     from safetensors.torch import save_file
 

@@ -144,7 +144,7 @@ def measure(scale):
 
 
 def _pictures():
-    """Return (the training images as `Pictures`, the data set in words)."""
+    """Return (the training images as `Pictures`, a text that describes the data set)."""
     try:
         photos = data.load("cifar100", "train", limit=4_096)
         return Pictures(photos.images, photos.labels), "CIFAR-100"

@@ -136,9 +136,10 @@ def _copy_of(model):
 
 
 def _require_taken(network, examples):
-    """Raise a LabError if the network itself cannot compute the examples.
+    """Raise a LabError if the network itself fails on the examples.
 
-    It is called after a failed export, to tell a fault of the network from one of the exporter.
+    The function is called after a failed export. It tells a fault of the network from a fault of
+    the exporter.
 
     network   a torch module
     examples  a tuple of tensors

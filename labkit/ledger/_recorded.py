@@ -146,7 +146,9 @@ def pages_of(machine, folder):
 
 
 def _pages(folder):
-    """Return all recorded pages as dicts; page["tables"] is {table name: list of row objects}.
+    """Return the contents of all recorded JSON files (pages) as a list of dictionaries.
+
+    page["tables"] is {table name: list of row objects}.
 
     folder  as in `recorded`
     """

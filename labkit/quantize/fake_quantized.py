@@ -32,11 +32,11 @@ def from_fake_quantized(
 ) -> Path:
     """Write a network with fake quantizers as a Q/DQ file, and check the file. Returns the path.
 
-    network   a torch module. Its fake quantizers must write ONNX nodes during an export, that is,
-              while `torch.compiler.is_exporting()` is True. A quantizer of an activation then
-              returns `torch.onnx.ops.symbolic("DequantizeLinear", ...)` of
-              `torch.onnx.ops.symbolic("QuantizeLinear", ...)`. A quantizer of a weight computes the
-              integers itself, and returns "DequantizeLinear" of them
+    network   a torch module. During an export, while `torch.compiler.is_exporting()` is True, its
+              fake quantizers must write ONNX nodes by `torch.onnx.ops.symbolic`. A quantizer of an
+              activation writes two nodes: "QuantizeLinear", and "DequantizeLinear" of its result. A
+              quantizer of a weight rounds the weight to integers in torch, and writes one node:
+              "DequantizeLinear" of these integers
     example   an input of the network, as for `to_onnx`
     path      path of the file
     settings  further keyword arguments of `to_onnx`

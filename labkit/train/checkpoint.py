@@ -18,17 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from labkit import device as devices
 from labkit.errors import LabError
 from labkit.files import atomic
-
-if TYPE_CHECKING:
-    from labkit.train.config import TrainConfig
-    from labkit.train.loop import History
+from labkit.train.config import TrainConfig
+from labkit.train.history import History
 
 _FORMAT = "labkit checkpoint 2"
 # how the order of the images is drawn; a checkpoint without this entry used the sum of both
@@ -217,7 +214,7 @@ class Checkpoint:
             save_checkpoint(self.path, state, facts | {"lengthened": history.lengthened})
 
 
-def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
+def length_remarks(history: History, config: TrainConfig) -> Iterator[str]:
     """Yield one sentence where a training was continued with another number of epochs, else none.
 
     The sentence says whether the result equals that of a training begun with this number.

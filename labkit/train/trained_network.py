@@ -41,11 +41,12 @@ def restored(checkpoint):
 
 
 def _tested_weights(state, facts):
-    """Return the weights of the network that was tested: {name: tensor}.
+    """Return the weights of the network whose accuracy was tested: {name: tensor}.
 
-    Files of earlier editions do not hold them. From these files, the average is read out of the
-    state of the method that made it (`ema` or `schedule_free`). Its running statistics are those of
-    the last weights; the earlier editions tested with these, too.
+    Checkpoints of earlier editions do not store these weights. For such a checkpoint, the average
+    of the weights is taken from the state of the method that made it (`ema` or `schedule_free`).
+    The running statistics of batch norm are those of the last weights, because the earlier editions
+    used them in their tests.
 
     state, facts  as `load_checkpoint` returns them
     """

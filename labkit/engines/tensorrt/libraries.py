@@ -166,11 +166,11 @@ def failed(file, messages):
 
 
 def _meaning_and_remedy(message, file):
-    """Return (the meaning of a message, the remedy or None), two texts.
+    """Return two texts: the meaning of a message, and its remedy. The remedy may be None.
 
     Both come from `messages.toml`, if it has an entry for the message. Otherwise the meaning is the
-    message itself, without source files, line numbers and errors that only follow from a missing
-    driver.
+    message itself, shortened: source files and line numbers are left out, and so are errors that
+    only follow from a missing driver.
 
     message  a message of TensorRT
     file     name of the ONNX file, for the remedy
