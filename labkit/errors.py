@@ -107,7 +107,7 @@ class Unavailable(LabError):
     """This machine does not have what is asked for: a device, an engine, a counter."""
 
 
-def explained(error: OSError) -> LabError:
+def as_lab_error(error: OSError) -> LabError:
     """Return the `LabError` that explains an `OSError`: what happened, and what to do next."""
     step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")
     return LabError(

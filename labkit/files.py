@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from labkit.errors import DataError, LabError, disk_error, explained
+from labkit.errors import DataError, LabError, as_lab_error, disk_error
 
 
 def root():
@@ -60,7 +60,7 @@ def artifacts() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # in a lesson, too, it is said in words
-        raise explained(error) from error
+        raise as_lab_error(error) from error
     return folder
 
 

@@ -37,13 +37,13 @@ def test_an_error_survives_the_way_between_processes():
 
 
 def test_an_error_of_the_operating_system_names_the_file_and_what_to_do():
-    words = str(errors.explained(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite")))
+    words = str(errors.as_lab_error(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite")))
     assert "No space left on device: 'ledger.sqlite'" in words
     assert "next: free some disk space" in words
-    words = str(errors.explained(OSError(errno.ENOLCK, "No locks available", ".batch.lock")))
+    words = str(errors.as_lab_error(OSError(errno.ENOLCK, "No locks available", ".batch.lock")))
     assert "cannot lock files: LABKIT_ARTIFACTS=FOLDER on a local disk" in words
-    assert "next:" in str(errors.explained(OSError("something odd")))
-    assert "next:" in str(errors.explained(OSError()))
+    assert "next:" in str(errors.as_lab_error(OSError("something odd")))
+    assert "next:" in str(errors.as_lab_error(OSError()))
 
 
 def test_the_refused_write_behind_a_library_s_error_is_found():

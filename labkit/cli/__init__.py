@@ -11,7 +11,7 @@ from pathlib import Path
 from typer import echo
 
 from labkit.cli.app import app
-from labkit.errors import LabError, disk_error, explained
+from labkit.errors import LabError, as_lab_error, disk_error
 
 # `labkit train` adds what remains of a training
 STOPPED = "stopped. The same command may be given again; `run` goes on where it was cut short."
@@ -34,14 +34,14 @@ def main():
     except BrokenPipeError:  # the program at the end of the pipe stopped reading: no error
         _end(None, code=1)
     except OSError as error:
-        _end(explained(error))
+        _end(as_lab_error(error))
     except KeyboardInterrupt:
         _end(STOPPED, code=130)
     except Exception as error:  # a library may wrap the error of a full disk in its own
         error_of_disk = disk_error(error)
         if error_of_disk is None:
             raise
-        _end(explained(error_of_disk))
+        _end(as_lab_error(error_of_disk))
     except SystemExit as end:  # typer's own way of ending, after Ctrl-C too
         if end.code == 130:
             _end(STOPPED, code=130)

@@ -15,7 +15,7 @@ import pytest
 from benchmarks import drills
 from labkit import ledger
 from labkit.classroom import grading
-from labkit.errors import LabError, explained
+from labkit.errors import LabError, as_lab_error
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
 from labkit.runner import batch, run_batch, sources, tasks
 
@@ -394,7 +394,7 @@ def test_a_lock_that_cannot_be_taken_is_said_in_words(place):
     with pytest.raises(IsADirectoryError) as refused:
         run_batch(["85"], show=False)
     lock.rmdir()
-    assert "a folder stands where a file is needed" in str(explained(refused.value))
+    assert "a folder stands where a file is needed" in str(as_lab_error(refused.value))
 
 
 def test_a_stop_at_a_moment_that_swallows_it_is_heard_a_moment_later(place, monkeypatch):
