@@ -37,7 +37,9 @@ def test_an_error_survives_the_way_between_processes():
 
 
 def test_an_error_of_the_operating_system_names_the_file_and_what_to_do():
-    words = str(errors.as_lab_error(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite")))
+    words = str(
+        errors.as_lab_error(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite"))
+    )
     assert "No space left on device: 'ledger.sqlite'" in words
     assert "next: free some disk space" in words
     words = str(errors.as_lab_error(OSError(errno.ENOLCK, "No locks available", ".batch.lock")))
