@@ -76,6 +76,7 @@ def once(tmp_path_factory):
     return folder
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has left out what is not to run
 def pytest_collection_modifyitems(config, items):
     """Whole lessons first, as many for each process as for the others: the short tests then fill up
     the end.

@@ -197,7 +197,7 @@ def test_prose_states_no_measured_result(lesson):
 # A notebook costs up to a minute even in its quick profile, so each is run once: by papermill
 # alone, from another folder, with every exercise as it is given. No number of such a run is read,
 # so its measurements are brief; the cheapest is run in full below, as `make run` does it.
-CHEAPEST = root() / "notebooks" / "02_measuring_honestly.ipynb"
+CHEAPEST = root() / "notebooks" / "01_deployment_fundamentals.ipynb"
 # Papermill writes the whole notebook before and after each cell unless it is told not to.
 PAPERMILL = [
     sys.executable,

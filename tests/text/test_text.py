@@ -67,6 +67,7 @@ def test_the_course_is_searched_by_meaning_and_read_again_only_when_it_changed(
 ):
     known = text.paragraphs()[:12]
     monkeypatch.setattr(search, "paragraphs", lambda: known)
+    monkeypatch.setattr(search, "guides", list)
     monkeypatch.setattr(search, "_pointers", list)
     found = text.course_index().search(known[3].text, 2)
     assert found[0].paragraph == known[3]
