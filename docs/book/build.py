@@ -17,7 +17,7 @@ import pages
 
 from labkit import device, ledger
 from labkit.device import packages
-from labkit.errors import LabError, disk_error, explained
+from labkit.errors import LabError, as_lab_error, disk_error
 from labkit.files import artifacts, atomic_folder, deeper_notebooks
 from labkit.ledger.rows import PROFILES, Attempt, Run
 from labkit.lesson.syllabus import lessons
@@ -125,5 +125,5 @@ if __name__ == "__main__":
     except LabError as error:
         sys.exit(f"make book: {error}")
     except OSError as error:
-        sys.exit(f"make book: {explained(disk_error(error) or error)}")
+        sys.exit(f"make book: {as_lab_error(disk_error(error) or error)}")
     print(artifacts() / "book" / "index.html")
