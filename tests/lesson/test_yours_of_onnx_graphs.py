@@ -9,6 +9,8 @@ from test_onnx_graphs import page
 from torch import nn
 from yours import Encoder, TwoOutputs, run_yours
 
+from labkit.lesson.exercises.l12_onnx_graphs import parity
+
 
 class Branches(nn.Module):
     """Answers a batch below 4 in another way."""
@@ -156,3 +158,10 @@ def test_a_length_that_is_not_free_in_truth_stops_the_file(network, verdict, run
     assert printed.splitlines()[-1] == "Do not ship it yet."
     assert f"all rules, (2, 6): {verdict}" in bound["problems"], bound["problems"]
     assert not any("(8, 12)" in problem for problem in bound["problems"])
+
+
+def test_parity_with_a_reference_of_zeros_is_0_for_zeros_and_beyond_every_limit_for_others():
+    zeros, numbers = np.zeros((1, 2), np.float32), np.full((1, 2), 0.5, np.float32)
+    with np.errstate(all="raise"):
+        assert parity(lambda batch: [zeros], lambda batch: [zeros], [None]) == 0
+        assert parity(lambda batch: [zeros], lambda batch: [numbers], [None]) > 1e9
