@@ -41,6 +41,7 @@ def measure(scale):
             fields = {"study": STUDY, "model": network, "network": network, "batch": batch}
             fields |= {"device": str(scale.device), "threads": devices.threads()}
             fields["dataset"] = f"random images of Tiny-ImageNet's shape at {pixels} x {pixels}"
+            # What cannot be measured here is a row with the reason.
             forms = []
             for form in FORMS:
                 reason = _reason_against(form, pixels, scale.device)
@@ -48,6 +49,7 @@ def measure(scale):
                     yield Training(variant=_variant(network, form, pixels), reason=reason, **fields)
                 else:
                     forms.append(form)
+            # The rest is timed in turn; networks and sizes share the seconds.
             if forms:
                 scaled = {"seconds": scale.seconds / len(networks) / len(sizes), "fields": fields}
                 yield from _trainings(network, forms, pixels, batch, device=scale.device, **scaled)
