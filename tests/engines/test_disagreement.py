@@ -281,6 +281,15 @@ def test_an_output_that_varies_with_the_users_inputs_only_is_compared_on_those(
     assert "something else than the file means" in row.reason
 
 
+def test_a_verdict_without_the_users_data_is_not_remembered_for_a_call_with_them(tmp_path):
+    network = opened(str(save(rare(1e4), tmp_path)))
+    (row,) = bench(network, [2], engine="onnxruntime", plan=PLAN)
+    assert "do not vary" in row.reason
+    with_data = replace(network, user_batches=lambda batch: [(2e4 * torch.rand(batch, 3, 12, 12),)])
+    (row,) = bench(with_data, [2], engine="onnxruntime", plan=PLAN)
+    assert row.reason is None and row.p50_ms > 0
+
+
 def around_300(seed):
     """A regression around 300, by less than a thousandth."""
     offset = numpy_helper.from_array(torch.tensor([300.0]).numpy(), "offset")
