@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from labkit import engines, export
 from labkit.device.child import ChildEnded, run_in_child
@@ -166,10 +165,11 @@ def quantized(
         yield AS_WRITTEN, None, f"ONNX Runtime has no kernels for it: {error.found}"
 
     # Each engine, and what it does not run.
-    precision = export.precision_of(export.checked(dst))
+    model = export.checked(dst)
+    precision = export.precision_of(model)
     if names is None:
         names = engines.names(runs="onnx", precision=precision)
-    calls = _calls(inputs, dst)
+    calls = _calls(inputs, model)
     for name in names:
         try:
             served = engines.load(name, dst, calls[0][0][:1], precision=precision)
@@ -211,18 +211,18 @@ def _outputs(served, calls, first):
     }
 
 
-def _calls(inputs, path):
+def _calls(inputs, model):
     """Return inputs as a list of calls: tuples with one tensor for each input of the network.
 
     The tensors of a call have the order of the file's inputs.
 
     inputs  as in `quantized`; an array is cut into calls of 32 items
-    path    path of the ONNX file
+    model   the ModelProto of the file
     """
     import torch
 
     if isinstance(inputs, list):
-        names = [value.name for value in graph_inputs(onnx.load(path, load_external_data=False))]
+        names = [value.name for value in graph_inputs(model)]
         return [tuple(torch.from_numpy(arrays[name]) for name in names) for arrays in inputs]
     return [(batch,) for batch in torch.from_numpy(inputs).split(32)]
 

@@ -51,8 +51,16 @@ def measure(scale):
                     forms.append(form)
             # The rest is timed in turn; networks and sizes share the seconds.
             if forms:
-                scaled = {"seconds": scale.seconds / len(networks) / len(sizes), "fields": fields}
-                yield from _trainings(network, forms, pixels, batch, device=scale.device, **scaled)
+                seconds = scale.seconds / len(networks) / len(sizes)
+                yield from _trainings(
+                    network,
+                    forms,
+                    pixels,
+                    batch,
+                    seconds=seconds,
+                    fields=fields,
+                    device=scale.device,
+                )
 
 
 def _variant(network, form, pixels):

@@ -10,10 +10,7 @@ import torch
 
 from labkit import device as devices
 from labkit.errors import LabError
-from labkit.gpu.arms import (
-    Arm,
-    described,
-)
+from labkit.gpu.arms import Arm, described
 from labkit.gpu.journal import Journal, now
 from labkit.gpu.timing import Stopwatch
 

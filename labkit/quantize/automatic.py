@@ -57,8 +57,8 @@ class Transformation(NamedTuple):
 
     metadata_key: str
     description: str
-    apply: Callable  # (ModelProto, Calibration) -> ModelProto
-    min_gain_db: float  # it is made only if the answers get better by more than this
+    apply: Callable
+    min_gain_db: float
 
 
 TRANSFORMATIONS = (

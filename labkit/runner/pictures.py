@@ -18,7 +18,7 @@ def name_pictures(cells):
     for position, cell in enumerate(cells):
         message = _message(cells[position + 1 :])
         for output in cell.get("outputs", []):
-            if "image/png" not in output.get("data", {}):
+            if not message or "image/png" not in output.get("data", {}):
                 continue
             # a picture of the user's own code may have no metadata, or a width and no text
             metadata = output.setdefault("metadata", {}).setdefault("image/png", {})
